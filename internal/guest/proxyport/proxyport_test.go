@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"golang.org/x/net/dns/dnsmessage"
@@ -27,13 +28,21 @@ func start(t *testing.T) (*Server, *net.UnixListener) {
 	}
 	t.Cleanup(func() { gateway.Close() })
 	free := netip.MustParseAddrPort("127.0.0.1:0")
-	s, err := listen(func(ctx context.Context) (Stream, error) {
+	open := func(ctx context.Context) (Stream, error) {
 		c, err := new(net.Dialer).DialContext(ctx, "unix", path)
 		if err != nil {
 			return nil, err
 		}
 		return c.(*net.UnixConn), nil
-	}, free, free)
+	}
+	// Another program may have the TCP port with the number of the UDP port that was free.
+	s, err := listen(open, free, free)
+	for range 100 {
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			break
+		}
+		s, err = listen(open, free, free)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
