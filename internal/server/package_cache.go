@@ -56,6 +56,9 @@ func (d *Server) countPackages(ctx context.Context) (func(), error) {
 		next = e.Seq + 1
 		return nil
 	})
+	if ctx.Err() != nil {
+		return func() {}, nil // The server is shutting down before it has begun to serve.
+	}
 	if err != nil {
 		return nil, fmt.Errorf("count packages: %w", err)
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
 	"slices"
 	"testing"
@@ -74,6 +75,13 @@ func TestCountPackagesFollowsTheAuditLog(t *testing.T) {
 	if n := count(packages.Passed); n != 2 {
 		t.Errorf("after the end: got %d, want 2", n)
 	}
+	// An interrupt right after the start is no failure.
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if end, err = d.countPackages(ended); err != nil {
+		t.Fatalf("while the server shuts down: %v", err)
+	}
+	end()
 }
 
 func TestChangesOfThePackageCacheAreRecorded(t *testing.T) {
