@@ -126,35 +126,42 @@ func TestDiskFull(t *testing.T) {
 	}
 	must(t, sb, "/bin/true")
 	// Together, the entries about the ends of several sandboxes do not fit into the last page.
-	others := make([]*crannog.Sandbox, 4)
+	others := make([]*crannog.Sandbox, 8)
 	for i := range others {
 		if others[i], err = client.Create(t.Context(), crannog.Timeout(life)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	filler := filepath.Join(dir, "filler")
-	fill(t, filler)
-	// The last page may still have room for an entry.
-	hosttest.Eventually(t, "a full disk prevents a creation", func() bool {
-		other, err := client.Create(t.Context(), crannog.Timeout(life))
-		if err == nil {
-			kill(t, other)
-			return false
-		}
-		var refused *crannog.Error
-		if !errors.As(err, &refused) || refused.Code != "record_unavailable" {
-			t.Errorf("create on a full disk: got %v, want record_unavailable", err)
-		}
-		return true
-	})
+	// The index of the log frees pages that it needed for a moment, so the disk is filled again.
+	var fillers []string
+	for i := range 4 {
+		filler := filepath.Join(dir, fmt.Sprint("filler", i))
+		fill(t, filler)
+		fillers = append(fillers, filler)
+		// The last page may still have room for an entry.
+		hosttest.Eventually(t, "a full disk prevents a creation", func() bool {
+			other, err := client.Create(t.Context(), crannog.Timeout(life))
+			if err == nil {
+				kill(t, other)
+				return false
+			}
+			var refused *crannog.Error
+			if !errors.As(err, &refused) || refused.Code != "record_unavailable" {
+				t.Errorf("create on a full disk: got %v, want record_unavailable", err)
+			}
+			return true
+		})
+	}
 	for _, one := range append(others, sb) {
 		if err := one.Kill(t.Context()); err != nil {
 			t.Errorf("a sandbox cannot be ended: %v", err)
 		}
 	}
 	hosttest.EventuallyAtMost(t, "processes", 0, func() int { return servetest.Processes(t, state) })
-	if err := os.Remove(filler); err != nil {
-		t.Fatal(err)
+	for _, filler := range fillers {
+		if err := os.Remove(filler); err != nil {
+			t.Fatal(err)
+		}
 	}
 	hosttest.EventuallyNoError(t, func() error {
 		again, err := client.Create(t.Context(), crannog.Timeout(life))
