@@ -45,8 +45,13 @@ func (p packageCache) Verify(ctx context.Context, caller sandbox.Principal) (pac
 // Answers implements v1.PackageFigures.
 func (p packageCache) Answers() figures.Totals { return p.counter.Totals() }
 
-// recountPause is the pause after the audit log could not be read.
-const recountPause = time.Minute
+const (
+	// countPause is how long metrics may be behind the audit log. Following each entry would have the
+	// log's index updated for each, which costs more than the entry.
+	countPause = 2 * time.Second
+	// recountPause is the pause after the audit log could not be read.
+	recountPause = time.Minute
+)
 
 // countPackages counts the answers of the package cache until the returned function is called. The
 // egress gateway is another process, whose answers the audit log has.
@@ -68,19 +73,20 @@ func (d *Server) countPackages(ctx context.Context) (func(), error) {
 	go func() {
 		defer close(ended)
 		for {
-			err := d.Audit.Read(ctx, audit.Filter{Kinds: []audit.Kind{audit.Flow}, From: next}, true, func(e audit.Entry) error {
+			pause := countPause
+			err := d.Audit.Read(ctx, audit.Filter{Kinds: []audit.Kind{audit.Flow}, From: next}, false, func(e audit.Entry) error {
 				next = e.Seq + 1
 				countAnswer(counter, e.Data)
 				return nil
 			})
-			if err == nil || ctx.Err() != nil {
-				return // The server is shutting down.
+			if err != nil && ctx.Err() == nil {
+				d.options.Log.Warn("the package metrics are behind the audit log", "err", err)
+				pause = recountPause
 			}
-			d.options.Log.Warn("the package metrics are behind the audit log", "err", err)
 			select {
 			case <-ctx.Done():
 				return
-			case <-time.After(recountPause):
+			case <-time.After(pause):
 			}
 		}
 	}()
