@@ -1,14 +1,12 @@
 package advisory
 
 import (
-	"errors"
 	"os"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/packages"
+	"github.com/crannog/crannog/internal/packages/store"
 )
 
 // maxRemembered limits the bytes of records whose parsed form a Reader keeps.
@@ -31,16 +29,9 @@ type Reader struct {
 type opened struct {
 	*file
 	content *os.File
-	state   fileState
+	state   store.FileState
 	parsed  map[string]*Package
 	size    int64 // of the records in parsed
-}
-
-// fileState identifies the content of a file.
-type fileState struct {
-	dev, ino       uint64
-	size           int64
-	modified, meta unix.Timespec
 }
 
 // NewReader returns a Reader.
@@ -138,7 +129,7 @@ func (r *Reader) current(e packages.Ecosystem) (*opened, error) {
 		}
 		return nil, err
 	}
-	state, err := stateOf(f)
+	state, err := store.StateOf(f)
 	if err != nil {
 		f.Close()
 		return nil, damaged(err)
@@ -148,7 +139,7 @@ func (r *Reader) current(e packages.Ecosystem) (*opened, error) {
 		return o, nil
 	}
 	r.forget(e)
-	d, err := decode(f, state.size, e)
+	d, err := decode(f, state.Size, e)
 	if err != nil {
 		f.Close()
 		return nil, err
@@ -163,15 +154,4 @@ func (r *Reader) forget(e packages.Ecosystem) {
 		o.content.Close()
 		delete(r.open, e)
 	}
-}
-
-func stateOf(f *os.File) (fileState, error) {
-	var info unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &info); err != nil {
-		return fileState{}, err
-	}
-	if info.Mode&unix.S_IFMT != unix.S_IFREG {
-		return fileState{}, errors.New("it is not a file")
-	}
-	return fileState{dev: info.Dev, ino: info.Ino, size: info.Size, modified: info.Mtim, meta: info.Ctim}, nil
 }

@@ -1,15 +1,13 @@
 package keyring
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/packages/store"
 )
 
 // Files opens the file of keys. The error has the kind NotFound if there is none.
@@ -23,14 +21,7 @@ type Reader struct {
 
 	mu    sync.Mutex
 	keys  Keys
-	state fileState
-}
-
-// fileState identifies the content of a file.
-type fileState struct {
-	dev, ino       uint64
-	size           int64
-	modified, meta unix.Timespec
+	state store.FileState
 }
 
 // NewReader returns a Reader.
@@ -46,21 +37,17 @@ func (r *Reader) Keys() (Keys, error) {
 		return Keys{}, err
 	}
 	defer f.Close()
-	var info unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &info); err != nil {
-		return Keys{}, err
+	now, err := store.StateOf(f)
+	if err != nil {
+		return Keys{}, fmt.Errorf("read the keys of archives: %w", err)
 	}
-	if info.Mode&unix.S_IFMT != unix.S_IFREG {
-		return Keys{}, errors.New("the keys of archives are not in a file")
-	}
-	now := fileState{dev: info.Dev, ino: info.Ino, size: info.Size, modified: info.Mtim, meta: info.Ctim}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if now == r.state {
 		return r.keys, nil
 	}
 	keys := Keys{}
-	if info.Size > 0 {
+	if now.Size > 0 {
 		data, err := io.ReadAll(io.LimitReader(f, MaxSize+1))
 		if err == nil {
 			keys, err = Parse(data)

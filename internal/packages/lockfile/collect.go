@@ -194,17 +194,9 @@ func (s *search) read(at string) ([]byte, error) {
 func (c *collector) join(one *collector) error {
 	for _, k := range sortedKeys(one.entries) {
 		for _, text := range sortedTexts(one.entries[k]) {
-			if c.entries[k] == nil {
-				c.entries[k] = map[string]bool{}
+			if err := c.put(k, text); err != nil {
+				return err
 			}
-			if c.entries[k][text] {
-				continue
-			}
-			if c.total >= maxEntries || len(c.entries[k]) >= maxDigests {
-				return errTooMany
-			}
-			c.entries[k][text] = true
-			c.total++
 		}
 	}
 	return nil

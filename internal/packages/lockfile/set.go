@@ -94,22 +94,29 @@ func (c *collector) add(e packages.Ecosystem, name, version string, digests ...p
 		c.without++
 		return nil
 	}
+	for _, d := range digests {
+		if err := c.put(k, d.String()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// put adds one digest of a version.
+func (c *collector) put(k key, digest string) error {
 	known := c.entries[k]
 	if known == nil {
 		known = map[string]bool{}
 		c.entries[k] = known
 	}
-	for _, d := range digests {
-		text := d.String()
-		if known[text] {
-			continue
-		}
-		if c.total >= maxEntries || len(known) >= maxDigests {
-			return errTooMany
-		}
-		known[text] = true
-		c.total++
+	if known[digest] {
+		return nil
 	}
+	if c.total >= maxEntries || len(known) >= maxDigests {
+		return errTooMany
+	}
+	known[digest] = true
+	c.total++
 	return nil
 }
 
