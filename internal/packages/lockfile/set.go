@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/host/text"
 	"github.com/crannog/crannog/internal/packages"
 )
 
@@ -120,26 +121,12 @@ func (c *collector) put(k key, digest string) error {
 	return nil
 }
 
-// skip notes why a file, or a part of it, is not in the set.
+// skip notes why a file, or a part of it, is not in the set. The workspace chose its texts, which
+// people read.
 func (c *collector) skip(file, reason string) {
 	if len(c.skipped) < maxSkipped {
-		c.skipped = append(c.skipped, Skipped{clip(file), clip(reason)})
+		c.skipped = append(c.skipped, Skipped{text.Strict(file, maxReason), text.Strict(reason, maxReason)})
 	}
-}
-
-// clip makes a text of a workspace fit for messages: it is short, and has no control characters.
-func clip(s string) string {
-	out := []rune{}
-	for _, r := range s {
-		if len(out) == maxReason {
-			break
-		}
-		if r < ' ' || r == 0x7f || r == 0xfffd {
-			r = '?'
-		}
-		out = append(out, r)
-	}
-	return string(out)
 }
 
 // set returns the collected set. A set that is too large is an error, because a part of it would
