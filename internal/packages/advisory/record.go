@@ -90,20 +90,7 @@ func ecosystemOf(osv string) (e packages.Ecosystem, release string, ok bool) {
 func nameOf(e packages.Ecosystem, name string) string {
 	switch e {
 	case packages.PyPI:
-		var out strings.Builder
-		separated := false
-		for _, c := range strings.ToLower(name) {
-			if c == '-' || c == '_' || c == '.' {
-				separated = true
-				continue
-			}
-			if separated {
-				out.WriteByte('-')
-				separated = false
-			}
-			out.WriteRune(c)
-		}
-		return out.String()
+		return packages.PythonName(name)
 	case packages.Crates:
 		return strings.ReplaceAll(strings.ToLower(name), "_", "-")
 	default:

@@ -26,7 +26,7 @@ var (
 func Name(e packages.Ecosystem, name string) string {
 	switch e {
 	case packages.PyPI:
-		return strings.ToLower(separators.Regexp().ReplaceAllString(name, "-"))
+		return packages.PythonName(name)
 	case packages.Crates:
 		return strings.ToLower(name)
 	default:

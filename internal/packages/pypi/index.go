@@ -83,7 +83,7 @@ func readJSON(name string, text []byte) ([]file, error) {
 	if err := json.Unmarshal(text, &d); err != nil {
 		return nil, err
 	}
-	if normalize(d.Name) != name {
+	if packages.PythonName(d.Name) != name {
 		return nil, errors.New("it is about another project")
 	}
 	if len(d.Files) > maxFiles {

@@ -28,15 +28,7 @@ const (
 	metadataSuffix = ".metadata"
 )
 
-var (
-	validName  = pattern.New(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`)
-	separators = pattern.New(`[-_.]+`)
-)
-
-// normalize returns the name under which the index lists a project.
-func normalize(name string) string {
-	return strings.ToLower(separators.Regexp().ReplaceAllString(name, "-"))
-}
+var validName = pattern.New(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`)
 
 // Parse implements packages.Protocol.
 func (Protocol) Parse(origin, path string) packages.Target {
@@ -52,7 +44,7 @@ func (Protocol) Parse(origin, path string) packages.Target {
 	if rest, ok := strings.CutPrefix(plain, "/simple/"); ok {
 		name := strings.TrimSuffix(rest, "/")
 		if len(name) <= maxName && validName.MatchString(name) {
-			t.Kind, t.Name = packages.Document, normalize(name)
+			t.Kind, t.Name = packages.Document, packages.PythonName(name)
 		}
 		return t
 	}
@@ -84,7 +76,7 @@ func fileName(file string) (name, version string, ok bool) {
 	if len(name) > maxName || !validName.MatchString(name) || version == "" {
 		return "", "", false
 	}
-	return normalize(name), version, true
+	return packages.PythonName(name), version, true
 }
 
 // load returns the files of a project.
