@@ -5,7 +5,8 @@ GVISOR  := $(shell go list -m -f '{{.Version}}' gvisor.dev/gvisor)
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 # Collecting garbage is a quarter of the compiler's work, so it gets more memory instead.
 GOBUILD := GOGC=$(or $(GOGC),400) go build
-LDFLAGS := -s -w -X gvisor.dev/gvisor/runsc/version.version=$(GVISOR) -X main.version=$(VERSION)
+# The programs begin with internal/engine/gvisor/first, before the Go runtime.
+LDFLAGS := -s -w -E _crannog_entry -X gvisor.dev/gvisor/runsc/version.version=$(GVISOR) -X main.version=$(VERSION)
 
 .PHONY: help build console check test test-full tests-begin times check-format test-race test-race-most test-plain test-units test-sandboxes test-soak test-variants test-console test-npm test-e2b-old test-images test-dev test-upgrade test-browser test-clients test-e2b test-mcp test-pages test-long test-unified test-docker test-build test-microvm test-jail test-escape lint vuln gen fuzz bench clean
 

@@ -3,7 +3,11 @@
 // initialises it before the standard library.
 package first
 
-import "github.com/crannog/crannog/internal/host/prefault"
+import (
+	"runtime"
+
+	"github.com/crannog/crannog/internal/host/prefault"
+)
 
 // heap is the part of Go's heap that crannog run uses, in bytes.
 const heap = 10 << 20
@@ -11,6 +15,7 @@ const heap = 10 << 20
 func init() {
 	args := prefault.Arguments()
 	if prefault.Base(args) == "crannog" && len(args) > 1 && args[1] == "run" {
+		runtime.MemProfileRate = 0 // the command does not show the profile, and sampling costs memory
 		prefault.Data()
 		prefault.Heap(0, heap)
 	}

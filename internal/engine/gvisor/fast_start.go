@@ -15,6 +15,7 @@ import (
 	"gvisor.dev/gvisor/pkg/sync"
 
 	"github.com/crannog/crannog/internal/engine/gvisor/early"
+	"github.com/crannog/crannog/internal/engine/gvisor/first"
 	"github.com/crannog/crannog/internal/host/memtrim"
 	"github.com/crannog/crannog/internal/host/prefault"
 )
@@ -33,8 +34,8 @@ func speedUpStart(name string) {
 	// each thread. That takes 20 ms of a boot with a thread for each processor, and 5 ms with one
 	// thread. The kernel process later sets the number of processors itself. That of the file
 	// server is set here.
-	processors := early.Processors
-	runtime.GOMAXPROCS(1) // package early has set the same
+	processors := first.Processors
+	runtime.GOMAXPROCS(1) // package first has set the same
 	pages := programPages()
 	postpone := collectLater(pages, func() bool { return name == kernelArg0 && !occupied.Load() })
 	switch name {

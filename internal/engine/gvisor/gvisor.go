@@ -146,9 +146,12 @@ func runtimeProgram(o Options) string {
 }
 
 // runtimeVersion returns gVisor's version. If the linker did not set it, the version of the linked
-// module is used.
+// module is used. The list of the modules is not read otherwise, because it is long.
 func runtimeVersion() string {
-	const module = "gvisor.dev/gvisor"
+	const module, unset = "gvisor.dev/gvisor", "VERSION_MISSING"
+	if v := version.Version(); v != unset && v != "" {
+		return v
+	}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, dep := range info.Deps {
 			if dep.Path == module {

@@ -4,29 +4,47 @@
 // checks that.
 package first
 
-import "github.com/crannog/crannog/internal/host/prefault"
+import (
+	"runtime"
+
+	"github.com/crannog/crannog/internal/host/prefault"
+)
 
 // Known is set in processes of a sandbox that initialise all of gVisor.
 var Known bool
+
+// Processors is the value of GOMAXPROCS before this package changed it.
+var Processors = runtime.GOMAXPROCS(0)
 
 func init() {
 	args := prefault.Arguments()
 	if fd, dir, ok := parseUnmount(args); ok {
 		prefault.Exit(unmount(fd, dir))
 	}
-	switch prefault.Base(args) {
-	case "crannog-boot":
+	name := prefault.Base(args)
+	switch name {
+	case "crannog-boot", "runsc-gofer", "runsc-sandbox":
 		Known = true
+		prepareRuntime()
+	}
+	switch name {
+	case "crannog-boot":
 		// This process exits when the sandbox runs, so unused memory costs nothing.
 		prefault.Data()
 		prefault.Heap(0, 3<<20)
-	case "runsc-gofer":
-		// The file server needs little more memory than its packages, see sentrySkip.
-		Known = true
 	case "runsc-sandbox":
-		Known = true
 		prefault.Heap(sentrySkip, sentryHeap)
 	}
+}
+
+// prepareRuntime changes settings of the Go runtime for the start of a process.
+func prepareRuntime() {
+	// With one processor, no work is distributed while packages initialise themselves. If the other
+	// processors were used and given up later, each would leave a partly used block of each size
+	// class, and a page or two of the runtime's tables for it.
+	runtime.GOMAXPROCS(1)
+	// No profile of the memory is ever read.
+	runtime.MemProfileRate = 0
 }
 
 const (
