@@ -98,7 +98,7 @@ func makeKernel(in io.Reader) (result bootResult, err error) {
 	if err := json.NewDecoder(in).Decode(&req); err != nil {
 		return result, fmt.Errorf("request: %w", err)
 	}
-	log.SetTarget(log.GoogleEmitter{Writer: &log.Writer{Next: io.Discard}})
+	log.SetTarget(bootLog{})
 	if err := req.confine(); err != nil {
 		return result, err
 	}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/runsc/cli"
 	"gvisor.dev/gvisor/runsc/cmd"
 	"gvisor.dev/gvisor/runsc/cmd/sentry/sentrycmd"
@@ -45,6 +46,8 @@ func isRuntime(args []string) bool {
 // runRuntime runs a process that gVisor starts.
 func runRuntime() {
 	speedUpStart(filepath.Base(os.Args[0]))
+	// The log is discarded, and a message that is not logged need not be formatted.
+	log.SetLevel(log.Warning)
 	var trimErr error
 	if filepath.Base(os.Args[0]) == kernelArg0 {
 		watch.Install(callTables()...)

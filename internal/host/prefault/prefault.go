@@ -43,8 +43,8 @@ func Heap(skip, size uintptr) {
 
 type span struct{ start, size uintptr }
 
-// populated is the memory that Heap has populated.
-var populated [2]span
+// populated is the memory that Heap has populated, and that Data has.
+var populated [3]span
 
 // AfterFork populates the same memory a second time; further calls do nothing. A process that forks
 // shares its pages with its child, and takes a page fault for each page that it writes afterwards,
@@ -52,8 +52,11 @@ var populated [2]span
 // may have given some of this memory back to the host, and would not give it back a second time.
 func AfterFork() {
 	populateSpans()
-	populated = [2]span{}
+	populated = [len(populated)]span{}
 }
+
+// Again is AfterFork for a process that forks several times and collects no garbage.
+func Again() { populateSpans() }
 
 func populateSpans() {
 	for _, s := range populated {
@@ -67,6 +70,7 @@ func populateSpans() {
 // waste the pages that are never written, which processes of one program otherwise share.
 func Data() {
 	start := dataStart() &^ (1<<12 - 1)
+	populated[2] = span{start, dataEnd() - start}
 	populate(start, dataEnd()-start)
 }
 

@@ -55,5 +55,5 @@ const (
 	// with `perf record -e page-faults -c 1 -d`. A tenth of it stays unused. Memory beyond it is
 	// mostly stacks, of which goroutines use little. Populating all of it would occupy 1.7 MB more
 	// for the whole life of the sandbox.
-	sentryHeap = 3 << 20
+	sentryHeap = 5 << 20
 )
