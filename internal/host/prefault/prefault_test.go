@@ -24,12 +24,7 @@ var sink [][]byte
 func TestHeapAvoidsPageFaults(t *testing.T) {
 	hosttest.Need(t, hosttest.Requirement{Name: fmt.Sprintf("pages of %d bytes", page), Has: func() bool { return os.Getpagesize() == page }})
 	if os.Getenv(childVariable) == "" {
-		// The address of the next allocation is only known in a process that has just started.
-		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestHeapAvoidsPageFaults$", "-test.count=1")
-		cmd.Env = append(os.Environ(), childVariable+"=1")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("child process: %v\n%s", err, out)
-		}
+		runFresh(t)
 		return
 	}
 	// A collection would free memory of this test, from which the allocator might choose.
@@ -53,6 +48,46 @@ func TestHeapAvoidsPageFaults(t *testing.T) {
 	debug.FreeOSMemory()
 	if n := countFaults(t, func() { fill(used) }); n < pages/2 {
 		t.Errorf("%d faults for %d pages that were given back", n, pages)
+	}
+}
+
+// TestAgainAfterFork forks a process that shares the memory of this one until it starts a program,
+// as processes with a user namespace of their own do.
+func TestAgainAfterFork(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.Requirement{Name: fmt.Sprintf("pages of %d bytes", page), Has: func() bool { return os.Getpagesize() == page }})
+	if os.Getenv(childVariable) == "" {
+		runFresh(t)
+		return
+	}
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	const size, used, pages = 12 << 20, 4 << 20, 4 << 20 / page
+	prefault.Heap(0, size)
+	fork := func() {
+		cmd := exec.CommandContext(t.Context(), "/bin/true")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER}
+		if err := cmd.Run(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fork()
+	if n := countFaults(t, func() { fill(used) }); n < pages/2 {
+		t.Errorf("%d faults for %d pages that were shared with another process", n, pages)
+	}
+	fork()
+	prefault.Again()
+	if n := countFaults(t, func() { fill(used) }); n > pages/4 {
+		t.Errorf("%d faults for %d pages that were populated again", n, pages)
+	}
+}
+
+// runFresh runs the current test in a process that has just started, in which the address of the
+// next allocation is known.
+func runFresh(t *testing.T) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.count=1")
+	cmd.Env = append(os.Environ(), childVariable+"=1")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("child process: %v\n%s", err, out)
 	}
 }
 
