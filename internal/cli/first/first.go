@@ -10,7 +10,7 @@ import (
 )
 
 // heap is the part of Go's heap that crannog run uses, in bytes.
-const heap = 12 << 20
+const heap = 13 << 20
 
 func init() {
 	args := prefault.Arguments()
