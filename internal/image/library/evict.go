@@ -185,5 +185,19 @@ func (l *Library) unpack(ctx context.Context, img manifest.Image, report func(Pr
 		return r, fault.Wrap(errors.Join(&shortage{missing: img.Bytes()}, err), fault.Exhausted, CodeBudget, "the image unpacks to more than is left for images").
 			WithHint(budgetHint)
 	}
+	if err == nil {
+		err = l.pack(ctx, r)
+	}
 	return r, err
+}
+
+// pack creates the packed form of a root if the budget has room for it. Without it, sandboxes start
+// from the directory, which takes longer.
+func (l *Library) pack(ctx context.Context, r root.Root) error {
+	view := l.imageOf(r).View()
+	left, err := l.remainingBytes()
+	if err != nil || left < r.Bytes {
+		return err
+	}
+	return l.roots.Pack(ctx, r, view)
 }
