@@ -51,8 +51,9 @@ type HostView struct {
 // Packed is an EROFS file with the files of a view: those of its Dir, with the owners that Owners
 // names, and Binds.
 type Packed struct {
-	File  string // absolute, on the host
-	Binds []Bind // the binds of the view whose files it contains
+	File   string // absolute, on the host
+	Owners string // the view's Owners when the file was made
+	Binds  []Bind // the view's Binds when the file was made
 }
 
 // equal reports whether both name the same file with the same content.
@@ -60,12 +61,12 @@ func (p *Packed) equal(other *Packed) bool {
 	if p == nil || other == nil {
 		return p == other
 	}
-	return p.File == other.File && slices.Equal(p.Binds, other.Binds)
+	return p.File == other.File && p.Owners == other.Owners && slices.Equal(p.Binds, other.Binds)
 }
 
 // Whole returns the packed form of the view if that has all its files.
 func (v HostView) Whole() *Packed {
-	if v.Packed == nil || !slices.Equal(v.Packed.Binds, v.Binds) {
+	if v.Packed == nil || v.Packed.Owners != v.Owners || !slices.Equal(v.Packed.Binds, v.Binds) {
 		return nil
 	}
 	return v.Packed

@@ -16,9 +16,9 @@ import (
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/jail/setup"
+	"github.com/crannog/crannog/internal/engine/linux/rootimage"
 	"github.com/crannog/crannog/internal/engine/microvm/machine"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/filetree/rootimage"
 )
 
 // workspaceDir is where the workspace is mounted.

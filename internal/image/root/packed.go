@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/engine"
-	"github.com/crannog/crannog/internal/filetree/rootimage"
+	"github.com/crannog/crannog/internal/engine/linux/rootimage"
 	"github.com/crannog/crannog/internal/host/durable"
 )
 
@@ -34,7 +34,7 @@ func (r Root) Packed(view engine.HostView) *engine.Packed {
 	if err != nil || info.Size() <= int64(len(unpackable)) {
 		return nil
 	}
-	return &engine.Packed{File: file, Binds: view.Binds}
+	return &engine.Packed{File: file, Owners: view.Owners, Binds: view.Binds}
 }
 
 // packedFile returns the path of the packed form of a view.
