@@ -35,7 +35,7 @@ func packedRoot(spec engine.Spec) string {
 }
 
 // usePacked makes a file the root. The file has its owners itself, and the saved states of its
-// sandboxes need no copies of host files, because nobody changes the file.
+// sandboxes need no copies of host files, because the file never changes.
 func (r *bootRequest) usePacked(file string) {
 	r.Packed, r.StandIns, r.Owners = file, nil, owners.Plan{UID: r.Owners.UID, GID: r.Owners.GID}
 }

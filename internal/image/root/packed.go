@@ -23,7 +23,7 @@ import (
 // which identifies its content.
 const packedSuffix = ".erofs"
 
-// unpackable is the content of a file in the place of a packed root that cannot exist, because this
+// unpackable is the content of the file if there can be no packed root, because this
 // user cannot read all files of the directory: some have no permission even for their owner.
 const unpackable = "some files of this image cannot be read without root\n"
 
@@ -107,7 +107,7 @@ func (r Root) packed() map[string]fs.FileInfo {
 	return files
 }
 
-// RemoveOldPacked removes the packed forms of a root that nobody needs, and those of interrupted
+// RemoveOldPacked removes the packed forms of a root that are not needed, and those of interrupted
 // calls of Pack, if they are older than olderThan. It returns how many bytes it freed.
 func (s *Store) RemoveOldPacked(r Root, needed map[string]bool, olderThan time.Duration) (freed int64, err error) {
 	var errs []error
