@@ -40,9 +40,36 @@ type HostView struct {
 	// format of internal/filetree/fileowners. If it is "", the files have the owners that they have
 	// on the host, and no set-id bits.
 	Owners string
+	// Packed, if set, has the same files as one file system. An engine that can mount it needs Dir
+	// and Binds only for sandboxes that show more than it contains.
+	Packed *Packed
 	// Runner, if set, makes this an image of the kind ImageModule: its programs are WebAssembly
 	// modules, which the kernel does not execute.
 	Runner *Runner
+}
+
+// Packed is an EROFS file with the files of a view: those of its Dir, with the owners that Owners
+// names, and Binds.
+type Packed struct {
+	File   string // absolute, on the host
+	Owners string // the view's Owners when the file was made
+	Binds  []Bind // the view's Binds when the file was made
+}
+
+// equal reports whether both name the same file with the same content.
+func (p *Packed) equal(other *Packed) bool {
+	if p == nil || other == nil {
+		return p == other
+	}
+	return p.File == other.File && p.Owners == other.Owners && slices.Equal(p.Binds, other.Binds)
+}
+
+// Whole returns the packed form of the view if that has all its files.
+func (v HostView) Whole() *Packed {
+	if v.Packed == nil || v.Packed.Owners != v.Owners || !slices.Equal(v.Packed.Binds, v.Binds) {
+		return nil
+	}
+	return v.Packed
 }
 
 // Runner is the program that runs the modules of an image.
@@ -189,7 +216,8 @@ func (i Image) Equal(o Image) bool {
 	}
 	same := true
 	if i.HostView != nil {
-		same = i.HostView.Dir == o.HostView.Dir && i.HostView.Owners == o.HostView.Owners && slices.Equal(i.HostView.Binds, o.HostView.Binds) && i.HostView.Runner.equal(o.HostView.Runner)
+		same = i.HostView.Dir == o.HostView.Dir && i.HostView.Owners == o.HostView.Owners && slices.Equal(i.HostView.Binds, o.HostView.Binds) &&
+			i.HostView.Packed.equal(o.HostView.Packed) && i.HostView.Runner.equal(o.HostView.Runner)
 	}
 	if i.Layers != nil {
 		same = same && i.Layers.Digest == o.Layers.Digest && slices.Equal(i.Layers.Files, o.Layers.Files)
@@ -214,13 +242,15 @@ type storedImage struct {
 	OCI    *OCI    `json:",omitempty"`
 	Disk   *Disk   `json:",omitempty"`
 	Runner *Runner `json:",omitempty"`
+	Packed *Packed `json:",omitempty"`
 }
 
 // MarshalJSON implements json.Marshaler.
 func (i Image) MarshalJSON() ([]byte, error) {
 	view := i.View()
 	return json.Marshal(storedImage{
-		Dir: view.Dir, Binds: view.Binds, Guest: i.Guest, Owners: view.Owners, Layers: i.Layers, OCI: i.OCI, Disk: i.Disk, Runner: view.Runner,
+		Dir: view.Dir, Binds: view.Binds, Guest: i.Guest, Owners: view.Owners, Layers: i.Layers, OCI: i.OCI, Disk: i.Disk,
+		Packed: view.Packed, Runner: view.Runner,
 	})
 }
 
@@ -232,7 +262,7 @@ func (i *Image) UnmarshalJSON(data []byte) error {
 	}
 	*i = Image{Layers: s.Layers, OCI: s.OCI, Disk: s.Disk, Guest: s.Guest}
 	if s.Dir != "" || len(s.Binds) > 0 {
-		i.HostView = &HostView{Dir: s.Dir, Binds: s.Binds, Owners: s.Owners, Runner: s.Runner}
+		i.HostView = &HostView{Dir: s.Dir, Binds: s.Binds, Owners: s.Owners, Packed: s.Packed, Runner: s.Runner}
 	}
 	return nil
 }

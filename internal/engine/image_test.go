@@ -124,3 +124,38 @@ func TestWithGuestOfCopiesImage(t *testing.T) {
 		t.Error("WithGuestOf changed an OCI image")
 	}
 }
+
+func TestPackedViewIsWhole(t *testing.T) {
+	binds := []engine.Bind{{Source: "/s", Target: "/t"}}
+	view := engine.HostView{Dir: "/r", Owners: "/o", Binds: binds, Packed: &engine.Packed{File: "/f", Owners: "/o", Binds: binds}}
+	if whole := view.Whole(); whole == nil || whole.File != "/f" {
+		t.Errorf("Whole: got %+v", whole)
+	}
+	image := engine.Image{HostView: &view, Guest: "/t"}
+	data, err := json.Marshal(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var read engine.Image
+	if err := json.Unmarshal(data, &read); err != nil || !reflect.DeepEqual(read, image) || !read.Equal(image) {
+		t.Errorf("stored as %s and read as %+v, %v", data, read, err)
+	}
+	more, err := image.Show(engine.Bind{Source: "/x", Target: "/y"})
+	if err != nil || more.View().Whole() != nil {
+		t.Errorf("with another bind: %+v, %v", more, err)
+	}
+	for name, change := range map[string]func(*engine.HostView){
+		"not packed":    func(v *engine.HostView) { v.Packed = nil },
+		"other owners":  func(v *engine.HostView) { v.Owners = "" },
+		"another guest": func(v *engine.HostView) { v.Binds = []engine.Bind{{Source: "/new", Target: "/t"}} },
+	} {
+		other := view
+		change(&other)
+		if other.Whole() != nil {
+			t.Errorf("%s: the view is whole", name)
+		}
+		if (engine.Image{HostView: &other, Guest: "/t"}).Equal(image) {
+			t.Errorf("%s: the images are equal", name)
+		}
+	}
+}

@@ -115,7 +115,7 @@ func openService(t *testing.T, dir, host string) *testService {
 	log := slog.New(slog.DiscardHandler)
 	audit := auditlog.New(r.entries, log)
 	var err error
-	if r.library, err = library.Open(library.Options{Dir: filepath.Join(dir, "oci"), Guest: "/guest", Registry: registry.Options{Rules: registry.Rules{Insecure: []string{host}}}}); err != nil {
+	if r.library, err = library.Open(library.Options{Dir: filepath.Join(dir, "oci"), Guest: imagetest.Guest(t), Registry: registry.Options{Rules: registry.Rules{Insecure: []string{host}}}}); err != nil {
 		t.Fatal(err)
 	}
 	if r.catalog, err = catalog.Open(catalog.Options{Dir: filepath.Join(dir, "catalog"), Library: r.library}); err != nil {

@@ -40,15 +40,17 @@ type bootRequest struct {
 	RuntimeRoot string
 	OCI         *specs.Spec
 	Root        engine.HostView
-	Workspace   string
-	Mounts      []engine.Bind
-	Volumes     []engine.Volume
-	Links       []engine.Link
-	StandIns    []engine.Bind
-	Limits      engine.Limits
-	Hide        []string
-	Absent      []string
-	ReadOnly    []string
+	// Packed is the EROFS file that is the root instead of the view, or "".
+	Packed    string
+	Workspace string
+	Mounts    []engine.Bind
+	Volumes   []engine.Volume
+	Links     []engine.Link
+	StandIns  []engine.Bind
+	Limits    engine.Limits
+	Hide      []string
+	Absent    []string
+	ReadOnly  []string
 	// Owners lists the files that the user owns in the sandbox.
 	Owners owners.Plan
 	// CPUs restricts the sandbox to this many processors if no group can limit its share. Zero
@@ -133,6 +135,9 @@ func makeKernel(in io.Reader) (result bootResult, err error) {
 	// gVisor changes the specification that it receives, and reads the copy in the bundle again in
 	// its other processes.
 	boundInodes(req.OCI, req.Limits.DiskInodes)
+	if req.Packed != "" {
+		describePackedRoot(req.OCI, req.Packed, dir, req.Limits.DiskBytes)
+	}
 	if err := planOwners(req.OCI, req.Owners); err != nil {
 		return result, err
 	}
@@ -144,13 +149,16 @@ func makeKernel(in io.Reader) (result bootResult, err error) {
 		return result, err
 	}
 	result.Times.Rooted = time.Now()
-	c, err := container.New(conf, container.Args{
-		ID: req.ID, Spec: req.OCI, BundleDir: req.SandboxDir,
-		PassFiles: map[int]*os.File{
-			guestboot.ChannelFD:     os.NewFile(channelDescriptor, "channel"),
-			guestboot.ChannelFD + 1: os.NewFile(channelDescriptor+1, "channel"),
-		},
-	})
+	passed := map[int]*os.File{
+		guestboot.ChannelFD:     os.NewFile(channelDescriptor, "channel"),
+		guestboot.ChannelFD + 1: os.NewFile(channelDescriptor+1, "channel"),
+	}
+	if req.Packed != "" {
+		if passed[writesDescriptor], err = openWrites(dir); err != nil {
+			return result, err
+		}
+	}
+	c, err := container.New(conf, container.Args{ID: req.ID, Spec: req.OCI, BundleDir: req.SandboxDir, PassFiles: passed})
 	if err != nil {
 		return result, fmt.Errorf("create: %w", err)
 	}
@@ -158,8 +166,10 @@ func makeKernel(in io.Reader) (result bootResult, err error) {
 	if result.Sentry, err = process.Identify(c.SandboxPid()); err != nil {
 		return result, err
 	}
-	if result.Gofer, err = process.Identify(c.GoferPid.Load()); err != nil {
-		return result, err
+	if pid := c.GoferPid.Load(); pid > 0 {
+		if result.Gofer, err = process.Identify(pid); err != nil {
+			return result, err
+		}
 	}
 	result.Socket = filepath.Join(req.RuntimeRoot, filepath.Base(c.Sandbox.GetControlSocketPath()))
 	return result, nil

@@ -24,7 +24,11 @@ func (r *bootRequest) cover() error {
 	if len(r.Hide)+len(r.Absent)+len(r.ReadOnly) == 0 {
 		return nil
 	}
-	root, err := os.OpenFile(r.OCI.Root.Path, unix.O_PATH|unix.O_DIRECTORY, 0)
+	dir := r.OCI.Root.Path
+	if r.Packed != "" {
+		dir = r.Root.Dir // has the same paths
+	}
+	root, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return fmt.Errorf("root: %w", err)
 	}
@@ -71,10 +75,11 @@ func (r *bootRequest) cover() error {
 
 // mountCover mounts a cover in the sandbox. A file that belongs to the user is covered by the
 // sandbox's kernel, below the translation of owners, so that the sandbox's user can read a
-// protected file with mode 0600.
+// protected file with mode 0600. The files of a packed root are in no directory of the host, from
+// which gVisor could mount them.
 func (r *bootRequest) mountCover(c owners.Cover) {
 	switch {
-	case r.Owners.Owns(c.Path):
+	case r.Packed != "" || r.Owners.Owns(c.Path):
 		r.Owners.Covers = append(r.Owners.Covers, c)
 	case c.Blank:
 		r.OCI.Mounts = append(r.OCI.Mounts, ocispec.Blank(c.Path))

@@ -64,6 +64,9 @@ func (b bootCommand) Execute(ctx context.Context, f *flag.FlagSet, args ...any) 
 		err = limitRoot(f, values[inodesKey])
 	}
 	if err == nil {
+		err = takeWrites(f, values)
+	}
+	if err == nil {
 		ownersPlan, err = owners.Parse(values[owners.Annotation])
 	}
 	if err != nil {

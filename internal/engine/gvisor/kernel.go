@@ -227,6 +227,9 @@ func (e *Engine) bootRequest(spec engine.Spec, k *kernel, plan owners.Plan) boot
 			SetID:     spec.SetID,
 		}),
 	}
+	if file := packedRoot(spec); file != "" {
+		req.usePacked(file)
+	}
 	if len(k.inherited) > 0 {
 		req.Owners = owners.Plan{}
 		req.OCI.Process.Capabilities.Inheritable = k.inherited

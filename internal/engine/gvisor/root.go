@@ -21,6 +21,9 @@ func (r *bootRequest) assembleRoot() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("private mounts: %w", err)
 	}
+	if r.Packed != "" {
+		return r.shadowMeminfo()
+	}
 	root := r.OCI.Root.Path
 	if err := r.showRoot(root); err != nil {
 		return err

@@ -48,7 +48,7 @@ func (b *instance) memory() (int64, error) {
 	// Only gVisor can report the memory of programs. Their pages are in a file of which each
 	// process maps only the parts that it uses, so no figures of a process include all of it.
 	total, err := b.programMemory()
-	for _, p := range []process.Process{b.rec.Sentry, b.rec.Gofer} {
+	for _, p := range b.ownProcesses() {
 		total += privateMemory(p.PID)
 	}
 	return total, err
@@ -68,11 +68,23 @@ func (b *instance) programMemory() (int64, error) {
 	return int64(out.Event.Data.Memory.Usage.Usage), nil
 }
 
+// ownProcesses returns gVisor's kernel and file server. A sandbox with a packed root has no file
+// server.
+func (b *instance) ownProcesses() []process.Process {
+	if b.rec.Gofer.PID == 0 {
+		return []process.Process{b.rec.Sentry}
+	}
+	return []process.Process{b.rec.Sentry, b.rec.Gofer}
+}
+
 // processes lists the sandbox's host processes: gVisor's kernel and file server, and the stubs that
 // run the programs.
 func (b *instance) processes() []int {
-	var pids []int
-	for queue := []int{b.rec.Sentry.PID, b.rec.Gofer.PID}; len(queue) > 0; queue = queue[1:] {
+	var pids, queue []int
+	for _, p := range b.ownProcesses() {
+		queue = append(queue, p.PID)
+	}
+	for ; len(queue) > 0; queue = queue[1:] {
 		pid := queue[0]
 		pids = append(pids, pid)
 		tasks, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))

@@ -16,10 +16,9 @@ import (
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/jail/setup"
+	"github.com/crannog/crannog/internal/engine/linux/rootimage"
 	"github.com/crannog/crannog/internal/engine/microvm/machine"
-	"github.com/crannog/crannog/internal/engine/microvm/rootimage"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/filetree/fileowners"
 )
 
 // workspaceDir is where the workspace is mounted.
@@ -44,13 +43,16 @@ func (b *instance) newDisks(ctx context.Context, spec engine.Spec) (disks map[st
 	return disks, trees, err
 }
 
-// rootDisk returns the disk of an image, and creates it on first use.
+// rootDisk returns the disk of an image. It creates one on first use if the image's store has none.
 func (e *Engine) rootDisk(ctx context.Context, image engine.Image) (disk string, view engine.HostView, err error) {
 	if e.o.Images == nil {
 		return "", view, fault.New(fault.Unsupported, engine.CodeImage, "the engine microvm has no image store here")
 	}
 	if view, err = e.o.Images.ImageView(ctx, *image.OCI); err != nil {
 		return "", view, err
+	}
+	if packed := view.Whole(); packed != nil {
+		return packed.File, view, nil
 	}
 	key := sha256.New()
 	fmt.Fprintf(key, "%s %s\n", image.OCI.Digest, view.Dir)
@@ -83,18 +85,6 @@ func (e *Engine) rootDisk(ctx context.Context, image engine.Image) (disk string,
 
 // makeDisk creates the disk of an image from a view of its files.
 func (e *Engine) makeDisk(ctx context.Context, disk string, view engine.HostView) error {
-	var table fileowners.Table
-	if view.Owners != "" {
-		var err error
-		if table, err = fileowners.Read(view.Owners); err != nil {
-			return err
-		}
-	}
-	trees := []rootimage.Tree{{Source: view.Dir, Target: "/", Owner: rootimage.FromTable(table)}}
-	for _, b := range view.Binds {
-		trees[0].Without = append(trees[0].Without, b.Target)
-		trees = append(trees, rootimage.Tree{Source: b.Source, Target: b.Target, Owner: rootimage.AllOf(0, 0)})
-	}
 	e.pruneDisks()
 	data, err := json.Marshal(source{view.Dir})
 	if err == nil {
@@ -103,7 +93,7 @@ func (e *Engine) makeDisk(ctx context.Context, disk string, view engine.HostView
 	if err != nil {
 		return err
 	}
-	return rootimage.Write(ctx, disk, trees)
+	return rootimage.WriteView(ctx, disk, view)
 }
 
 // pruneDisks removes the disks of images that no longer exist. A running machine has its disks

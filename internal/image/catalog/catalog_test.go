@@ -88,7 +88,7 @@ func (noTemplates) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Te
 
 func openLibrary(t *testing.T, dir, host string) *library.Library {
 	t.Helper()
-	l, err := library.Open(library.Options{Dir: filepath.Join(dir, "oci"), Guest: "/guest", Grace: -1, Registry: registry.Options{Rules: registry.Rules{Insecure: []string{host}}}})
+	l, err := library.Open(library.Options{Dir: filepath.Join(dir, "oci"), Guest: imagetest.Guest(t), Grace: -1, Registry: registry.Options{Rules: registry.Rules{Insecure: []string{host}}}})
 	if err != nil {
 		t.Fatal(err)
 	}

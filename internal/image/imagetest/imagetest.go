@@ -10,6 +10,8 @@ import (
 	"io"
 	"log/slog"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -165,4 +167,14 @@ func Referrers(image name.Digest) (map[string][]byte, error) {
 		found[m.ArtifactType] = data // a list may have the type of the configuration instead
 	}
 	return found, nil
+}
+
+// Guest creates a file for the guest's program, which libraries of images add to each image.
+func Guest(t testing.TB) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "guest-1")
+	if err := os.WriteFile(file, []byte("guest"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }

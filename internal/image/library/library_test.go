@@ -24,7 +24,7 @@ import (
 // openLibrary opens a library that may use a test registry.
 func openLibrary(t *testing.T, dir, host string, change ...func(*library.Options)) *library.Library {
 	t.Helper()
-	o := library.Options{Dir: dir, Guest: "/guest", Grace: -1, Registry: registry.Options{Keychain: authn.NewMultiKeychain(), Rules: registry.Rules{Insecure: []string{host}}}}
+	o := library.Options{Dir: dir, Guest: imagetest.Guest(t), Grace: -1, Registry: registry.Options{Keychain: authn.NewMultiKeychain(), Rules: registry.Rules{Insecure: []string{host}}}}
 	for _, c := range change {
 		c(&o)
 	}

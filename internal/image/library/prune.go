@@ -13,6 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/image/manifest"
 	"github.com/crannog/crannog/internal/image/registry"
+	"github.com/crannog/crannog/internal/image/root"
 )
 
 // defaultBudget is the disk space for images if the operator sets none. It is never more than half
@@ -66,14 +67,18 @@ func (l *Library) collect(ctx context.Context, also ...v1.Hash) (Pruned, error) 
 	}
 	for _, r := range roots {
 		if needConfigs[r.Config] || used[r.Tree()] || time.Since(l.roots.Used(r)) < l.o.Grace {
+			freed, err := l.removeOldPacked(r, used)
+			done.Bytes += freed
+			errs = append(errs, err)
 			continue
 		}
+		packed := r.PackedBytes()
 		if err := l.roots.Remove(r); err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		done.Roots++
-		done.Bytes += r.Bytes
+		done.Bytes += r.Bytes + packed
 	}
 	if keep := l.keep.Load(); keep != nil {
 		more, err := (*keep)()
@@ -104,6 +109,15 @@ func (l *Library) collect(ctx context.Context, also ...v1.Hash) (Pruned, error) 
 		done.Bytes += size
 	}
 	return done, errors.Join(append(errs, l.sweep())...)
+}
+
+// removeOldPacked removes the packed forms of a root that sandboxes of earlier versions have used.
+func (l *Library) removeOldPacked(r root.Root, used map[string]bool) (freed int64, err error) {
+	needed := maps.Clone(used)
+	if current := r.Packed(l.imageOf(r).View()); current != nil {
+		needed[current.File] = true
+	}
+	return l.roots.RemoveOldPacked(r, needed, l.o.Grace)
 }
 
 // referenced returns the blobs and trees that names and templates need.
@@ -151,7 +165,7 @@ func (l *Library) usedBytes() (bytes int64, err error) {
 		return 0, err
 	}
 	for _, r := range roots {
-		bytes += r.Bytes
+		bytes += r.Bytes + r.PackedBytes()
 	}
 	return bytes, nil
 }

@@ -125,12 +125,19 @@ func (l *Library) template(r root.Root, name string) (sandbox.Template, error) {
 		return sandbox.Template{}, err
 	}
 	user, dir := account(r.User, r.Dir)
-	image := engine.ViewOf(r.Tree(), root.GuestTarget, engine.Bind{Source: l.o.Guest, Target: root.GuestTarget})
-	image.HostView.Owners = r.Owners()
+	image := l.imageOf(r)
+	image.HostView.Packed = r.Packed(image.View())
 	return sandbox.Template{
 		ID: root.TemplateID(r.Config), Name: name, DefaultUser: user, DefaultDir: dir, Env: r.Env, Revision: r.Config.Hex, ImageDigest: r.Image.String(),
 		Image: image, OCI: &engine.OCI{Ref: name, Digest: r.Config.String()},
 	}, nil
+}
+
+// imageOf returns what sandboxes of a root show: its files and the guest's program.
+func (l *Library) imageOf(r root.Root) engine.Image {
+	image := engine.ViewOf(r.Tree(), root.GuestTarget, engine.Bind{Source: l.o.Guest, Target: root.GuestTarget})
+	image.HostView.Owners = r.Owners()
+	return image
 }
 
 // Templates are the images of a library together with other templates.

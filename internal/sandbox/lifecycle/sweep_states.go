@@ -75,6 +75,9 @@ func (s *Service) Programs(ctx context.Context) (map[string]bool, error) {
 		for _, bind := range b.Image.View().Binds {
 			need[bind.Source] = true
 		}
+		if packed := b.Image.View().Packed; packed != nil {
+			need[packed.File] = true
+		}
 	}
 	for _, r := range rows {
 		add(r.Base)

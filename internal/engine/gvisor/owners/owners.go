@@ -97,7 +97,7 @@ func Install(t *sentry.Task, plan Plan) error {
 		return f.checkPlan(plan)
 	}
 	if len(plan.Places)+len(plan.Files) == 0 {
-		return nil
+		return mountMissing(t, root, plan.Covers)
 	}
 	f, err := newFilesystem(t, *fs, lower, plan)
 	if err != nil {
@@ -110,8 +110,28 @@ func Install(t *sentry.Task, plan Plan) error {
 			return err
 		}
 	}
-	for _, c := range plan.Covers {
+	return mountAll(t, root, plan.Covers)
+}
+
+// mountAll mounts covers.
+func mountAll(t *sentry.Task, root vfs.VirtualDentry, covers []Cover) error {
+	for _, c := range covers {
 		if err := c.mount(t, root); err != nil {
+			return fmt.Errorf("cover %s: %w", c.Path, err)
+		}
+	}
+	return nil
+}
+
+// mountMissing mounts the covers that a restored state does not have. A plan that translates no
+// owners leaves no other trace in a state.
+func mountMissing(t *sentry.Task, root vfs.VirtualDentry, covers []Cover) error {
+	for _, c := range covers {
+		err := c.check(t, root)
+		if linuxerr.Equals(linuxerr.EROFS, err) {
+			err = c.mount(t, root)
+		}
+		if err != nil {
 			return fmt.Errorf("cover %s: %w", c.Path, err)
 		}
 	}
@@ -163,7 +183,12 @@ func (c Cover) mount(t *sentry.Task, root vfs.VirtualDentry) error {
 	if err := v.RemountAt(t, creds(t), target, &opts); err != nil {
 		return err
 	}
-	covered, err := v.GetDentryAt(t, creds(t), target, &vfs.GetDentryOptions{})
+	return c.check(t, root)
+}
+
+// check returns an error unless a read-only mount covers the path.
+func (c Cover) check(t *sentry.Task, root vfs.VirtualDentry) error {
+	covered, err := t.Kernel().VFS().GetDentryAt(t, creds(t), at(root, c.Path), &vfs.GetDentryOptions{})
 	if err != nil {
 		return err
 	}

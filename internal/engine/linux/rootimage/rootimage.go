@@ -1,5 +1,5 @@
-// Package rootimage owns the read-only file systems that a virtual machine has as disks: EROFS
-// images of directories of the host, with the owners that the files have in the sandbox.
+// Package rootimage owns the read-only file systems that kernels of sandboxes mount: EROFS files with
+// the files of directories of the host, and the owners that these have in the sandbox.
 package rootimage
 
 import (
@@ -49,9 +49,24 @@ func AllOf(uid, gid uint32) func(string, uint32, uint32) fileowners.Owner {
 	return func(string, uint32, uint32) fileowners.Owner { return fileowners.Owner{UID: uid, GID: gid} }
 }
 
-// Write creates an image atomically. After an error, there is no file at the path.
-func Write(ctx context.Context, name string, trees []Tree) (err error) {
-	draft, err := os.CreateTemp(filepath.Dir(name), ".draft-*")
+// draftPrefix is the name prefix of images that are being written.
+const draftPrefix = ".draft-"
+
+// IsDraft reports whether a name is that of a file that Write makes and removes. If the program
+// ended in between, the file is left.
+func IsDraft(name string) bool {
+	return strings.HasPrefix(name, draftPrefix) || strings.HasPrefix(name, "erofs-mkfs-") // go-erofs's
+}
+
+// Write creates an image atomically. After an error, there is no file at the path. After a crash of
+// the host, the file may be incomplete.
+func Write(ctx context.Context, name string, trees []Tree) error {
+	return write(ctx, name, trees, func(*os.File) error { return nil })
+}
+
+// write is Write, and calls flush with the complete file before it gets its name.
+func write(ctx context.Context, name string, trees []Tree, flush func(*os.File) error) (err error) {
+	draft, err := os.CreateTemp(filepath.Dir(name), draftPrefix+"*")
 	if err != nil {
 		return err
 	}
@@ -64,7 +79,10 @@ func Write(ctx context.Context, name string, trees []Tree) (err error) {
 	}
 	// The writer has data in a temporary file until it is closed.
 	if err = errors.Join(err, w.Close()); err == nil {
-		err = pad(draft)
+		err = mappable(draft)
+	}
+	if err == nil {
+		err = flush(draft)
 	}
 	if err = errors.Join(err, draft.Chmod(0o444), draft.Close()); err != nil {
 		return fmt.Errorf("image of files: %w", err)
@@ -72,18 +90,9 @@ func Write(ctx context.Context, name string, trees []Tree) (err error) {
 	return os.Rename(draft.Name(), name)
 }
 
-// sectorSize is the unit in which a disk is read. A kernel ignores data beyond the last whole
-// sector.
+// sectorSize is the size of a block, and the unit in which a disk is read. A kernel ignores data
+// beyond the last whole sector.
 const sectorSize = 4096
-
-// pad extends a file to a whole number of sectors.
-func pad(f *os.File) error {
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	return f.Truncate((info.Size() + sectorSize - 1) / sectorSize * sectorSize)
-}
 
 // add adds a tree to an image. It follows no link.
 func (t Tree) add(ctx context.Context, w *erofs.Writer) error {
