@@ -61,7 +61,7 @@ func TestPlanDependsOnDeclaredFeatures(t *testing.T) {
 			"record/continues-with-zombies", "record/replaced-sandboxes-continue-the-same-file", "cover/volumes-are-no-part-of-a-state",
 		}, nil},
 		"no volumes": {func(i *engine.Info, _ *Config) { i.Volumes = false }, []string{
-			"cover/volumes-are-shared-with-the-host", "cover/volumes-are-no-part-of-a-state",
+			"cover/volumes-are-shared-with-the-host", "cover/volumes-are-bounded-by-their-file-system", "cover/volumes-are-no-part-of-a-state",
 		}, nil},
 		"no proxy": {func(i *engine.Info, _ *Config) { i.Egress = i.Egress[:2] }, []string{"proxy/"}, nil},
 		"no packets": {func(i *engine.Info, _ *Config) { i.Egress = []engine.EgressKind{engine.EgressNone, engine.EgressProxy} }, []string{
