@@ -28,6 +28,8 @@ type needs struct {
 	ownRoot bool
 	// volumes requires an engine that shows volumes.
 	volumes bool
+	// workspace requires an engine that adds a workspace to saved memory.
+	workspace bool
 	// root requires tests that run as root, because they mount a file system.
 	root bool
 	// config names a field of Config that must be set.
@@ -76,6 +78,7 @@ var needsByRule = []struct {
 	{"state/a-copy-has-a-separate-memory-limit", needs{programs: true, enforces: limits(engine.LimitMemory)}},
 	{"state/a-copy-has-a-separate-group", needs{config: "Groups"}},
 	{"state/covers-hold-in-a-copy", needs{programs: true}},
+	{"workspace/", needs{programs: true, can: can(engine.CanCheckpoint), workspace: true}},
 	{"memory/", needs{programs: true, can: can(engine.CanCheckpoint)}},
 	{"benchmarks/", needs{can: can(engine.CanCheckpoint)}},
 
@@ -151,6 +154,7 @@ func (r rule) needs() (all needs) {
 		all.shared, all.own = all.shared || n.needs.shared, all.own || n.needs.own
 		all.ownRoot = all.ownRoot || n.needs.ownRoot
 		all.volumes = all.volumes || n.needs.volumes
+		all.workspace = all.workspace || n.needs.workspace
 		all.root = all.root || n.needs.root
 		if n.needs.egress != "" {
 			all.egress = n.needs.egress
@@ -202,6 +206,9 @@ func (n needs) missing(info engine.Info, c *Config) (list []string) {
 	}
 	if n.volumes && !info.Volumes {
 		list = append(list, "volumes")
+	}
+	if n.workspace && !info.TakesWorkspace {
+		list = append(list, "workspaces that are added to saved memory")
 	}
 	if n.root && os.Geteuid() != 0 {
 		list = append(list, "tests that run as root")
