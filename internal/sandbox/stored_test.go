@@ -7,7 +7,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Only the memory of a template that was saved for it continues with a workspace that it did not
+// P74: only the memory of a template that was saved for it continues with a workspace that it did not
 // have.
 func TestWorkspaceOfSavedMemory(t *testing.T) {
 	taking := sandbox.Base{TakesWorkspace: true}

@@ -47,7 +47,7 @@ func (e *Engine) checkVolumes(ctx context.Context, container string, volumes []e
 		}
 		if !same {
 			return fault.Newf(fault.Unsupported, engine.CodeVolumes, "the Docker daemon does not show the volume at %s, because it has other mounts than this server", v.Target).
-				WithHint("start dockerd in the mount namespace of the server, or use the engine gvisor or jail")
+				WithHint("start dockerd in the mount namespace of the server, or choose another engine; crannog engines lists them")
 		}
 	}
 	return nil

@@ -145,7 +145,7 @@ func (e *Engine) openTrees(list []tree, pid int, base int) (files []*os.File, er
 		if err != nil && t.Volume {
 			// Its files would belong to no user of the sandbox.
 			return files, fault.Wrap(err, fault.Unsupported, engine.CodeVolumes, "the file system of a volume cannot map owners, which the engine "+e.name()+" needs").
-				WithHint("use the engine gvisor, or keep the state directory on ext4, xfs or btrfs")
+				WithHint("keep the state directory on ext4, xfs or btrfs, or choose another engine; crannog engines lists them")
 		}
 		if err != nil {
 			// On a file system without support for this, files appear to belong to another user.
