@@ -133,6 +133,10 @@ type Spec struct {
 	// host's files never change. In the sandbox, all of them belong to the sandbox's user,
 	// regardless of their owner on the host.
 	Workspace string
+	// TakesWorkspace is set if the saved memory of a sandbox without a Workspace may continue with
+	// one. It is also set when that memory continues. It may be set only if TakesWorkspace is set in
+	// the engine's Info.
+	TakesWorkspace bool `json:",omitempty"`
 	// Mounts are host files and directories shown copy-on-write, like the workspace. The target of
 	// a mount must not exist in the image, must not be below a bind of a HostView, and must not be
 	// below another target.

@@ -45,6 +45,9 @@ type Info struct {
 	OnRequest bool
 	// Volumes is set when a sandbox can show directories of the host that its programs change.
 	Volumes bool
+	// TakesWorkspace is set when the saved memory of a sandbox without a workspace can continue with
+	// one.
+	TakesWorkspace bool
 	// DiskInMemory is set when files that a sandbox writes use its memory. The memory limit then
 	// also bounds the disk; see Hold.
 	DiskInMemory bool

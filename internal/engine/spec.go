@@ -23,6 +23,10 @@ func (s *Spec) Check(info Info) error {
 	if len(s.Volumes) > 0 && !info.Volumes {
 		return fault.Newf(fault.Unsupported, CodeVolumes, "the engine %s cannot attach volumes", info.Name).WithHint(volumesHint)
 	}
+	if s.TakesWorkspace && !info.TakesWorkspace {
+		return fault.Newf(fault.Unsupported, "late_workspace_unsupported", "the engine %s cannot add a workspace to saved memory", info.Name).
+			WithHint("show the workspace from the beginning")
+	}
 	if s.Events != nil && !slices.Contains(info.Capabilities, CanObserve) {
 		return fault.Newf(fault.Unsupported, "events_unsupported", "the engine %s does not record what programs do", info.Name).
 			WithHint("use an engine with the capability observer; crannog engines lists them")

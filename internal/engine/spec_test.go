@@ -18,6 +18,10 @@ func TestSpecCheckKinds(t *testing.T) {
 		do(&s)
 		return s
 	}
+	full := plain
+	full.Volumes, full.TakesWorkspace = true, true
+	volume := change(func(s *engine.Spec) { s.Volumes = []engine.Volume{{Source: "/dir", Target: "/mnt/data"}} })
+	late := change(func(s *engine.Spec) { s.TakesWorkspace = true })
 	events := change(func(s *engine.Spec) { s.Events = os.Stderr })
 	for name, c := range map[string]struct {
 		info engine.Info
@@ -30,6 +34,10 @@ func TestSpecCheckKinds(t *testing.T) {
 		"another egress":          {plain, change(func(s *engine.Spec) { s.Egress = engine.Packets(os.Stderr) }), fault.Unsupported},
 		"events without observer": {plain, events, fault.Unsupported},
 		"events":                  {observer, events, ""},
+		"undeclared volumes":      {plain, volume, fault.Unsupported},
+		"volumes":                 {full, volume, ""},
+		"undeclared workspace":    {plain, late, fault.Unsupported},
+		"workspace for memory":    {full, late, ""},
 	} {
 		err := c.spec.Check(c.info)
 		if got := fault.KindOf(err); err == nil != (c.want == "") || err != nil && got != c.want {

@@ -35,6 +35,9 @@ type Base struct {
 	Notes  []string      `json:"notes,omitempty"`
 	// Volumes are attached to each instance, and are no part of its saved state.
 	Volumes []VolumeMount `json:"volumes,omitempty"`
+	// TakesWorkspace is set if the sandbox was created to save the memory of a template, which may
+	// continue with a workspace, and for sandboxes that continue from that memory.
+	TakesWorkspace bool `json:"takes_workspace,omitempty"`
 	// Properties of the template.
 	Env         map[string]string `json:"env,omitempty"`
 	DefaultUser string            `json:"default_user,omitempty"`
@@ -110,7 +113,7 @@ func (b Base) sameMounts(o Base) bool {
 func (b Base) WithMountsOf(from Base) Base {
 	b.Copy, b.Mounts, b.Links, b.Git, b.Notes = from.Copy, from.Mounts, from.Links, from.Git, from.Notes
 	b.Volumes = from.Volumes
-	b.Locked = from.Locked
+	b.Locked, b.TakesWorkspace = from.Locked, from.TakesWorkspace
 	return b
 }
 

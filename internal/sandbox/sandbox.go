@@ -135,6 +135,7 @@ type CreateRequest struct {
 	Access          Access
 	OnEnd           OnEnd
 	Boots           bool // boot instead of restoring the template's memory; set by the service only
+	ForMemory       bool // the memory of the sandbox is saved for its template; set by the server only
 }
 
 // Filter narrows List. Zero fields match everything.

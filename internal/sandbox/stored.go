@@ -34,7 +34,9 @@ func (n *Stored) WorkspaceFor(asked Limits, workspace string) (string, error) {
 	if n == nil {
 		return workspace, nil
 	}
-	if workspace != "" && workspace != n.Workspace {
+	// The memory of a template has no workspace of its own.
+	added := n.KeptFor != "" && n.Base.TakesWorkspace && n.Workspace == ""
+	if workspace != "" && workspace != n.Workspace && !added {
 		return "", fault.New(fault.Invalid, "snapshot_workspace", "the workspace of a snapshot cannot be changed").
 			WithHint("omit the workspace")
 	}
@@ -45,6 +47,9 @@ func (n *Stored) WorkspaceFor(asked Limits, workspace string) (string, error) {
 			return "", fault.Newf(fault.Invalid, "snapshot_limits", "the limit of %s is %s in the snapshot, and cannot be %s when its memory is restored",
 				f.Name, f.Text(*savedFields[i].Value), f.Text(*f.Value)).WithHint("omit this limit")
 		}
+	}
+	if added {
+		return workspace, nil
 	}
 	return n.Workspace, nil
 }

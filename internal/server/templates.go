@@ -25,7 +25,7 @@ const maxTemplateTime = 30 * time.Minute
 func (t templateSandboxes) Save(ctx context.Context, requester sandbox.Principal, reference, version string) (memory, note string, err error) {
 	s := t.d.Service
 	sb, err := s.Create(ctx, requester, sandbox.CreateRequest{
-		Template: reference, Timeout: maxTemplateTime, Ephemeral: requester.OnHost(), Metadata: map[string]string{templateLabel: version},
+		Template: reference, ForMemory: true, Timeout: maxTemplateTime, Ephemeral: requester.OnHost(), Metadata: map[string]string{templateLabel: version},
 	})
 	if err != nil {
 		return "", "", err

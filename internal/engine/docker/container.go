@@ -97,6 +97,12 @@ func (l layout) request() client.ContainerCreateOptions {
 			VolumeOptions: &mount.VolumeOptions{Labels: labels},
 		})
 	}
+	for _, v := range l.spec.Volumes {
+		mounts = append(mounts, mount.Mount{
+			Type: mount.TypeBind, Source: v.Source, Target: v.Target, ReadOnly: v.ReadOnly,
+			BindOptions: &mount.BindOptions{Propagation: mount.PropagationRPrivate},
+		})
+	}
 	if !slices.ContainsFunc(l.volumes, func(v volumeMount) bool { return v.target == workspaceDir }) {
 		tmpfs[workspaceDir] = fmt.Sprintf("rw,nosuid,nodev,exec,mode=0755,size=%d,nr_inodes=%d,uid=%s,gid=%s", limits.DiskBytes, limits.DiskInodes, user, user)
 	}

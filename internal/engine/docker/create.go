@@ -183,6 +183,9 @@ func (e *Engine) start(ctx context.Context, id string, l layout, trees []tree) e
 	if _, err := e.client.ContainerStart(ctx, id, client.ContainerStartOptions{}); err != nil {
 		return fmt.Errorf("start: %w", err)
 	}
+	if err := e.checkVolumes(ctx, id, l.spec.Volumes); err != nil {
+		return err
+	}
 	if err := e.connect(ctx, id, &l.spec); err != nil {
 		return fmt.Errorf("network: %w", err)
 	}

@@ -2,13 +2,10 @@ package docker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"runtime"
-	"strings"
 
-	"github.com/moby/moby/client"
 	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/egress/tun"
@@ -50,25 +47,16 @@ func (e *Engine) connect(ctx context.Context, container string, spec *engine.Spe
 
 // openNamespace opens the network namespace of a running container.
 func (e *Engine) openNamespace(ctx context.Context, container string) (*os.File, error) {
-	c, err := e.client.ContainerInspect(ctx, container, client.ContainerInspectOptions{})
+	pid, err := e.processOf(ctx, container)
 	if err != nil {
 		return nil, err
 	}
-	if c.Container.State == nil || !c.Container.State.Running {
-		return nil, errors.New("the container has ended")
-	}
-	pid := c.Container.State.Pid
 	namespace, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
 	if err != nil {
 		return nil, err
 	}
-	// The daemon's PID may belong to another PID namespace, or may have been reused. Without this
-	// check, the device could appear in the host's network.
-	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
-	if err == nil && !strings.Contains(string(groups), container) {
-		err = fmt.Errorf("process %d of this host is not in the container", pid)
-	}
-	if err != nil {
+	// Without this check, the device could appear in the host's network.
+	if err := inContainer(pid, container); err != nil {
 		namespace.Close()
 		return nil, err
 	}

@@ -19,7 +19,7 @@ var update = flag.Bool("update", false, "write the golden files")
 // change of the request.
 func TestRequestEqualsGoldenFile(t *testing.T) {
 	spec := engine.Spec{
-		ID: "box1", Hostname: "box", Workspace: "/home/me/project", Image: engine.Image{OCI: &engine.OCI{}, Guest: "/.crannog/crannog-guest"},
+		ID: "box1", Hostname: "box", Workspace: "/home/me/project", Volumes: []engine.Volume{{Source: "/state/volumes/v1/mnt", Target: "/mnt/data"}}, Image: engine.Image{OCI: &engine.OCI{}, Guest: "/.crannog/crannog-guest"},
 		Boot: engine.Boot{Config: []byte(`{"access_token":"canary-token"}`)},
 	}
 	l := layout{

@@ -15,6 +15,7 @@ var coverRules = []rule{
 	// P4 of docs/reference/promises.md
 	{"cover/mounts-are-shown-at-their-paths", mountsAreShown},
 	{"cover/volumes-are-shared-with-the-host", volumesAreShared},
+	{"cover/volumes-are-bounded-by-their-file-system", volumesAreBounded},
 	{"cover/volumes-are-no-part-of-a-state", volumesAreNotSaved},
 	{"cover/hidden-paths-are-empty", hiddenPathsAreEmpty},
 	{"cover/absent-paths-do-not-exist", absentPathsDoNotExist},

@@ -62,7 +62,7 @@ func (r rule) in(nameOrGroup string) bool {
 // rules returns all rules.
 func rules() []rule {
 	return slices.Concat(lifecycleRules, imageRules, fileRules, execRules, limitRules, boundaryRules, restartRules, linkRules, proxyRules, coverRules, ownersRules, imageOwnersRules, namespaceRules,
-		stateRules, archiveRules, freezeRules, boundRules, copyLimitRules, memoryRules, copyRules, copyLinkRules, spareRules, recordRules, changesRules,
+		stateRules, workspaceRules, archiveRules, freezeRules, boundRules, copyLimitRules, memoryRules, copyRules, copyLinkRules, spareRules, recordRules, changesRules,
 		sharedRules, leakRules, benchmarkRules)
 }
 

@@ -2,6 +2,7 @@ package enginetest
 
 import (
 	"fmt"
+	"os"
 	"slices"
 
 	"github.com/crannog/crannog/internal/engine"
@@ -27,6 +28,10 @@ type needs struct {
 	ownRoot bool
 	// volumes requires an engine that shows volumes.
 	volumes bool
+	// workspace requires an engine that adds a workspace to saved memory.
+	workspace bool
+	// root requires tests that run as root, because they mount a file system.
+	root bool
 	// config names a field of Config that must be set.
 	config string
 }
@@ -44,6 +49,7 @@ var needsByRule = []struct {
 	{"boundary/", needs{programs: true}},
 	{"cover/", needs{programs: true}},
 	{"cover/volumes-are-shared-with-the-host", needs{volumes: true}},
+	{"cover/volumes-are-bounded-by-their-file-system", needs{volumes: true, root: true}},
 	{"cover/volumes-are-no-part-of-a-state", needs{volumes: true, can: can(engine.CanCheckpoint)}},
 	{"shared-kernel/", needs{programs: true, shared: true}},
 	{"owners/", needs{programs: true}},
@@ -72,6 +78,7 @@ var needsByRule = []struct {
 	{"state/a-copy-has-a-separate-memory-limit", needs{programs: true, enforces: limits(engine.LimitMemory)}},
 	{"state/a-copy-has-a-separate-group", needs{config: "Groups"}},
 	{"state/covers-hold-in-a-copy", needs{programs: true}},
+	{"workspace/", needs{programs: true, can: can(engine.CanCheckpoint), workspace: true}},
 	{"memory/", needs{programs: true, can: can(engine.CanCheckpoint)}},
 	{"benchmarks/", needs{can: can(engine.CanCheckpoint)}},
 
@@ -147,6 +154,8 @@ func (r rule) needs() (all needs) {
 		all.shared, all.own = all.shared || n.needs.shared, all.own || n.needs.own
 		all.ownRoot = all.ownRoot || n.needs.ownRoot
 		all.volumes = all.volumes || n.needs.volumes
+		all.workspace = all.workspace || n.needs.workspace
+		all.root = all.root || n.needs.root
 		if n.needs.egress != "" {
 			all.egress = n.needs.egress
 		}
@@ -197,6 +206,12 @@ func (n needs) missing(info engine.Info, c *Config) (list []string) {
 	}
 	if n.volumes && !info.Volumes {
 		list = append(list, "volumes")
+	}
+	if n.workspace && !info.TakesWorkspace {
+		list = append(list, "workspaces that are added to saved memory")
+	}
+	if n.root && os.Geteuid() != 0 {
+		list = append(list, "tests that run as root")
 	}
 	if n.config == "Groups" && c.Groups == nil || n.config == "Forbidden" && len(c.Forbidden) == 0 {
 		list = append(list, "the configuration "+n.config)

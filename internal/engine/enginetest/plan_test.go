@@ -18,7 +18,7 @@ func TestPlanDependsOnDeclaredFeatures(t *testing.T) {
 		Boundary: engine.OwnKernel, Capabilities: allCapabilities, Enforces: allLimits, Shows: allLimits,
 		Images: []engine.ImageKind{engine.ImageHostView}, Egress: []engine.EgressKind{engine.EgressNone, engine.EgressPackets, engine.EgressProxy},
 	}
-	fullInfo.OwnRoot, fullInfo.Volumes = true, true
+	fullInfo.OwnRoot, fullInfo.Volumes, fullInfo.TakesWorkspace = true, true, true
 	fullConfig := Config{Image: engine.ViewOf("/view", "/guest"), Groups: func(testing.TB, string) map[string][]string { return nil }, Forbidden: []string{"false"}}
 	skippedRules := func(change func(i *engine.Info, c *Config)) []string {
 		i, c := fullInfo, fullConfig
@@ -55,15 +55,16 @@ func TestPlanDependsOnDeclaredFeatures(t *testing.T) {
 		"no warmer":   {withoutCapability(engine.CanWarm), []string{"prestarted/"}, nil},
 		"no binder":   {withoutCapability(engine.CanBind), []string{"bound/"}, nil},
 		"no checkpointer": {withoutCapability(engine.CanCheckpoint), []string{
-			"state/", "memory/", "copies/", "prestarted/", "bound/", "benchmarks/", "owners/hold-in-a-copy", "imageowners/hold-in-a-copy", "freeze/a-frozen-sandbox-is-not-saved",
+			"state/", "workspace/", "memory/", "copies/", "prestarted/", "bound/", "benchmarks/", "owners/hold-in-a-copy", "imageowners/hold-in-a-copy", "freeze/a-frozen-sandbox-is-not-saved",
 			"archive/nothing-runs-while-files-are-extracted", "archive/busy-programs-do-not-run-while-files-are-extracted",
 			"record/restored-sandboxes-are-watched-from-the-start", "record/copies-and-replaced-sandboxes-are-watched",
 			"record/continues-with-zombies", "record/replaced-sandboxes-continue-the-same-file", "cover/volumes-are-no-part-of-a-state",
 		}, nil},
 		"no volumes": {func(i *engine.Info, _ *Config) { i.Volumes = false }, []string{
-			"cover/volumes-are-shared-with-the-host", "cover/volumes-are-no-part-of-a-state",
+			"cover/volumes-are-shared-with-the-host", "cover/volumes-are-bounded-by-their-file-system", "cover/volumes-are-no-part-of-a-state",
 		}, nil},
-		"no proxy": {func(i *engine.Info, _ *Config) { i.Egress = i.Egress[:2] }, []string{"proxy/"}, nil},
+		"no late workspace": {func(i *engine.Info, _ *Config) { i.TakesWorkspace = false }, []string{"workspace/"}, nil},
+		"no proxy":          {func(i *engine.Info, _ *Config) { i.Egress = i.Egress[:2] }, []string{"proxy/"}, nil},
 		"no packets": {func(i *engine.Info, _ *Config) { i.Egress = []engine.EgressKind{engine.EgressNone, engine.EgressProxy} }, []string{
 			"link/", "copies/have-their-own-links", "copies/links-are-not-restored-with-the-memory", "copies/a-link-is-replaced-with-its-sandbox", "prestarted/have-their-own-links",
 		}, nil},
@@ -77,7 +78,7 @@ func TestPlanDependsOnDeclaredFeatures(t *testing.T) {
 		"no view of the host":      {func(_ *engine.Info, c *Config) { c.Image = engine.Image{} }, []string{"imageowners/"}, nil},
 		"a jail":                   {func(i *engine.Info, _ *Config) { i.Boundary = engine.SharedKernel }, []string{"namespaces/", "limits/closed-connections-are-forgotten"}, nil},
 		"no boundary": {func(i *engine.Info, _ *Config) { i.Boundary = engine.NoBoundary }, []string{
-			"exec/", "boundary/", "cover/", "owners/", "imageowners/", "namespaces/", "changes/", "link/", "proxy/", "memory/", "prestarted/",
+			"exec/", "boundary/", "cover/", "owners/", "imageowners/", "namespaces/", "changes/", "link/", "proxy/", "memory/", "prestarted/", "workspace/",
 		}, []string{"limits/", "state/", "archive/", "bound/", "copies/", "record/"}},
 	} {
 		got := skippedRules(c.change)

@@ -46,6 +46,7 @@ func (e *Engine) create(ctx context.Context, spec engine.Spec) error {
 // host.
 var specInfo = engine.Info{
 	Name: "gvisor", Images: imageKinds, Egress: egressKinds, Capabilities: []engine.Capability{engine.CanObserve}, Volumes: os.Geteuid() == 0,
+	TakesWorkspace: true,
 }
 
 // prepareSpec checks a specification and fills in the default limits.

@@ -110,10 +110,12 @@ func (e *Engine) Info() engine.Info {
 		OwnFiles:   true,
 		OwnRoot:    true,
 		// Without root, gVisor cannot give a new file to the sandbox's user.
-		Volumes:      !e.rootless,
-		Capabilities: engine.Implemented(e),
-		Images:       slices.Clone(imageKinds),
-		Egress:       slices.Clone(egressKinds),
+		Volumes: !e.rootless,
+
+		TakesWorkspace: true,
+		Capabilities:   engine.Implemented(e),
+		Images:         slices.Clone(imageKinds),
+		Egress:         slices.Clone(egressKinds),
 	}
 	if e.groups == nil {
 		info.Enforces = append(info.Enforces, engine.LimitMemory, engine.LimitCPU)

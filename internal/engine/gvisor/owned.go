@@ -19,7 +19,9 @@ const workspaceDir = "/workspace"
 // ownersOf returns the owners that the host's files have in the sandbox.
 func ownersOf(spec engine.Spec) (owners.Plan, error) {
 	plan := owners.Plan{UID: engine.UserID, GID: engine.UserID}
-	if spec.Workspace != "" {
+	// The owners in a saved state cannot change, so a sandbox that may get a workspace later gives
+	// the directory at its path to the user from the beginning.
+	if spec.Workspace != "" || spec.TakesWorkspace {
 		plan.Places = append(plan.Places, workspaceDir)
 	}
 	for _, b := range spec.Image.View().Binds {

@@ -140,7 +140,7 @@ func (b *instance) layersOf(view *os.Root) (list []overlaytar.Layer, o overlayta
 		}
 		list = append(list, overlaytar.Layer{Upper: root, Path: upper.Path})
 	}
-	return list, overlaytar.Options{Owner: b.ownerInside, Unchanged: described.Copied, Removed: described.Absent, Most: maxArchivedSize}, nil
+	return list, overlaytar.Options{Owner: b.ownerInside, Unchanged: described.Copied, Removed: described.Absent, Points: described.Points, Most: maxArchivedSize}, nil
 }
 
 // overflowID is the ID that the kernel shows in a namespace for unmapped IDs.

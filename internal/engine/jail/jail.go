@@ -120,6 +120,7 @@ func (e *Engine) Info() engine.Info {
 		OwnNetwork:   true,
 		OwnFiles:     true,
 		DiskInMemory: true,
+		Volumes:      true,
 		Capabilities: engine.Implemented(e),
 		Images:       slices.Clone(imageKinds),
 		Egress:       slices.Clone(e.egressKinds()),

@@ -38,15 +38,16 @@ func treesOf(spec engine.Spec) (list []tree, err error) {
 		list = append(list, tree{Tree: setup.Tree{Target: workspaceDir}, source: spec.Workspace, owned: true})
 	}
 	for _, m := range spec.Mounts {
-		for _, b := range view.Binds {
-			if m.Target == b.Target || strings.HasPrefix(m.Target, b.Target+"/") || strings.HasPrefix(b.Target, m.Target+"/") {
-				return nil, fault.Newf(fault.Invalid, "mount_taken", "%s is used by the template", m.Target)
-			}
-		}
-		if _, err := os.Lstat(filepath.Join(view.Dir, m.Target)); err == nil {
+		if taken(view, m.Target) {
 			return nil, fault.Newf(fault.Invalid, "mount_taken", "%s is used by the template", m.Target)
 		}
 		list = append(list, tree{Tree: setup.Tree{Target: m.Target, Place: true, Copy: true}, source: m.Source, owned: true})
+	}
+	for _, v := range spec.Volumes {
+		if taken(view, v.Target) {
+			return nil, fault.Newf(fault.Invalid, "mount_taken", "%s is used by the template", v.Target)
+		}
+		list = append(list, tree{Tree: setup.Tree{Target: v.Target, Place: true, Volume: true, ReadOnly: v.ReadOnly}, source: v.Source})
 	}
 	for i := range list {
 		info, err := os.Stat(list[i].source)
@@ -60,6 +61,17 @@ func treesOf(spec engine.Spec) (list []tree, err error) {
 		list[i].Copy = list[i].Copy && list[i].File
 	}
 	return withMounts(list)
+}
+
+// taken reports whether the image has a path, so that nothing else can be mounted there.
+func taken(view engine.HostView, target string) bool {
+	for _, b := range view.Binds {
+		if target == b.Target || strings.HasPrefix(target, b.Target+"/") || strings.HasPrefix(b.Target, target+"/") {
+			return true
+		}
+	}
+	_, err := os.Lstat(filepath.Join(view.Dir, target))
+	return err == nil
 }
 
 // withMounts adds the file systems that are mounted below a directory, because an overlay does not
@@ -80,7 +92,7 @@ func withMounts(list []tree) ([]tree, error) {
 	for _, t := range list {
 		out = append(out, t)
 		real, err := filepath.EvalSymlinks(t.source)
-		if err != nil || t.File || real == "/" {
+		if err != nil || t.File || t.Volume || real == "/" {
 			continue
 		}
 		for _, point := range slices.Compact(slices.Clone(points)) {
@@ -129,7 +141,13 @@ func (e *Engine) openTrees(list []tree, pid int, base int) (files []*os.File, er
 				return files, fmt.Errorf("owners of %s: %w", t.source, err)
 			}
 		}
-		if err := mapOwners(file, mapped); err != nil {
+		err = mapOwners(file, mapped)
+		if err != nil && t.Volume {
+			// Its files would belong to no user of the sandbox.
+			return files, fault.Wrap(err, fault.Unsupported, engine.CodeVolumes, "the file system of a volume cannot map owners, which the engine "+e.name()+" needs").
+				WithHint("keep the state directory on ext4, xfs or btrfs, or choose another engine; crannog engines lists them")
+		}
+		if err != nil {
 			// On a file system without support for this, files appear to belong to another user.
 			// That gives no program more rights.
 			e.log.Debug("owners of files cannot be mapped", "path", t.source, "err", err)

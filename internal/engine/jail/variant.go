@@ -28,6 +28,7 @@ type Variant struct {
 // declare replaces the engine's description by that of the variant.
 func (v *Variant) declare(info *engine.Info) {
 	info.Name, info.Version, info.Boundary = v.Name, v.Version, v.Boundary
+	info.Volumes = false
 	info.Images, info.Egress, info.Notes = slices.Clone(v.Images), slices.Clone(noEgress), slices.Clone(v.Notes)
 }
 

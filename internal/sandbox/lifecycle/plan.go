@@ -57,6 +57,7 @@ func (pl *planner) plan(ctx context.Context, caller sandbox.Principal, req sandb
 	if err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
+	asked := req
 	if req, err = withDefaults(caller, req, template); err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
@@ -84,6 +85,10 @@ func (pl *planner) plan(ctx context.Context, caller sandbox.Principal, req sandb
 	compiled, err := pl.access.Compile(req.Access)
 	if err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
+	}
+	if addsRepository(template, workspace, compiled.Files().Matcher()) {
+		asked.Boots = true
+		return pl.plan(ctx, caller, asked)
 	}
 	limits, err := pl.limits(req.Limits)
 	if err != nil {
@@ -128,6 +133,7 @@ func (pl *planner) plan(ctx context.Context, caller sandbox.Principal, req sandb
 			return sandbox.Row{}, sandbox.Template{}, nil, err
 		}
 		rootfs.AddRepository(&base, workspace, template.Image, match)
+		base.TakesWorkspace = req.ForMemory && workspace == "" && mayTakeWorkspace(template, info)
 	}
 	if note != "" {
 		base.Notes = append(slices.Clone(base.Notes), note)

@@ -125,5 +125,8 @@ func (pl *planner) origin(r *sandbox.Row, t sandbox.Template, p *policy.Policy) 
 			WithHint("use the level and the file rules of the snapshot (level " + snapshotPolicy.Level() + "), or take a snapshot of files only")
 	}
 	r.Base.Copy = n.Base.Copy
-	return fromSnapshot(*n, guest.Copied), nil
+	from := fromSnapshot(*n, guest.Copied)
+	// The workspace that is added to the memory of a template is new.
+	from.again = r.Workspace == n.Workspace
+	return from, nil
 }

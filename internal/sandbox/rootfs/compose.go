@@ -84,8 +84,9 @@ func ComposeMasked(r *sandbox.Row, t sandbox.Template, p *policy.Policy, info en
 	return engine.Spec{
 		ID: r.ID, Hostname: hostname, Image: t.Image,
 		Mounts: r.Base.HostBinds(), Links: r.Base.Links,
-		SetID:  t.Image.View().Owners != "" && !noRoot && info.OwnRoot,
-		Limits: r.Limits.Limits, Hide: masks.hide, Absent: masks.absent, ReadOnly: masks.readOnly,
+		SetID:          t.Image.View().Owners != "" && !noRoot && info.OwnRoot,
+		TakesWorkspace: r.Base.TakesWorkspace,
+		Limits:         r.Limits.Limits, Hide: masks.hide, Absent: masks.absent, ReadOnly: masks.readOnly,
 	}, config
 }
 

@@ -27,7 +27,7 @@ func (p *Pool) Saved(r sandbox.Row) {
 		return
 	}
 	p.noteRestore(r.Engine, engine.Spec{
-		Image: r.Base.Image, Workspace: r.Workspace, Mounts: r.Base.HostBinds(), Links: r.Base.Links, Limits: r.Limits.Limits, Hide: r.Base.Hide, Absent: r.Base.Absent, ReadOnly: r.Base.ReadOnly,
+		Image: r.Base.Image, Workspace: r.Workspace, TakesWorkspace: r.Base.TakesWorkspace, Mounts: r.Base.HostBinds(), Links: r.Base.Links, Limits: r.Limits.Limits, Hide: r.Base.Hide, Absent: r.Base.Absent, ReadOnly: r.Base.ReadOnly,
 	})
 }
 

@@ -27,6 +27,8 @@ type Layers struct {
 	Copied map[string]time.Time
 	// Absent lists paths that were removed when the root was built.
 	Absent []string
+	// Points lists the mount points of volumes.
+	Points []string `json:",omitempty"`
 }
 
 // Upper is the directory that receives the writes below one path of the sandbox.

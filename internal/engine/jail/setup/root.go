@@ -121,6 +121,10 @@ func (b *builder) place(t Tree, fd int) error {
 		}
 	}
 	switch {
+	case t.Volume:
+		// A volume is no part of the sandbox's files, so its mount point is not one of its changes.
+		b.layers.Points = append(b.layers.Points, strings.TrimPrefix(t.Target, "/"))
+		return moveTo(fd, target, t.ReadOnly)
 	case t.Name != "":
 		return b.placeNamed(t, fd, target)
 	case t.File && t.Copy:
@@ -225,14 +229,14 @@ func mountOverlay(target, options string) error {
 	return unix.Mount("overlay", target, "overlay", unix.MS_NOSUID|unix.MS_NODEV, options)
 }
 
-// moveTo mounts a tree such that set-id bits and devices of the host have no effect in it.
+// moveTo mounts a tree such that set-id bits and devices in it have no effect.
 func moveTo(fd int, target string, readOnly bool) error {
 	attr := &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
 	if readOnly {
 		attr.Attr_set |= unix.MOUNT_ATTR_RDONLY
 	}
 	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, attr); err != nil {
-		return fmt.Errorf("make it read-only: %w", err)
+		return fmt.Errorf("restrict it: %w", err)
 	}
 	return unix.MoveMount(fd, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH)
 }

@@ -86,6 +86,9 @@ type Tree struct {
 	Copy bool
 	// Place is set if the path may be missing in the tree above, and is created.
 	Place bool
+	// Volume is set for a directory that is shown itself instead of copy-on-write, and ReadOnly if
+	// programs cannot change its files.
+	Volume, ReadOnly bool `json:",omitempty"`
 }
 
 // Answer is the reply, sent with the descriptor of the network's other end if there is one.

@@ -35,6 +35,9 @@ type Options struct {
 	Unchanged map[string]time.Time
 	// Removed lists paths whose removal is left out.
 	Removed []string
+	// Points lists directories that are left out with all that they contain: other file systems are
+	// mounted there.
+	Points []string
 	// Most bounds the size of all files together, including their holes.
 	Most int64
 }
@@ -100,6 +103,9 @@ func (a *archive) directory(d *os.Root, name string, depth int) error {
 			return context.Cause(a.ctx)
 		}
 		inside := path.Join(name, base)
+		if slices.Contains(a.o.Points, inside) {
+			continue
+		}
 		info, err := d.Lstat(base)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // it was removed in between
