@@ -28,7 +28,7 @@ import (
 // these parts of a specification may differ between them.
 func packedRoot(spec engine.Spec) string {
 	packed := spec.Image.View().Whole()
-	if packed == nil || spec.Workspace != "" || len(spec.Mounts)+len(spec.Volumes)+len(spec.Links)+len(spec.Hide)+len(spec.Absent) > 0 {
+	if packed == nil || spec.Workspace != "" || spec.TakesWorkspace || len(spec.Mounts)+len(spec.Volumes)+len(spec.Links)+len(spec.Hide)+len(spec.Absent) > 0 {
 		return ""
 	}
 	return packed.File
