@@ -23,6 +23,9 @@ func (s *Spec) Check(info Info) error {
 	if len(s.Volumes) > 0 && !info.Volumes {
 		return fault.Newf(fault.Unsupported, CodeVolumes, "the engine %s cannot attach volumes", info.Name).WithHint(volumesHint)
 	}
+	if s.Containers && !info.Containers {
+		return fault.Newf(fault.Unsupported, CodeContainers, "the engine %s cannot run containers inside a sandbox", info.Name).WithHint(containersHint)
+	}
 	if s.Events != nil && !slices.Contains(info.Capabilities, CanObserve) {
 		return fault.Newf(fault.Unsupported, "events_unsupported", "the engine %s does not record what programs do", info.Name).
 			WithHint("use an engine with the capability observer; crannog engines lists them")

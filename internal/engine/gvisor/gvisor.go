@@ -111,6 +111,7 @@ func (e *Engine) Info() engine.Info {
 		OwnRoot:    true,
 		// Without root, gVisor cannot give a new file to the sandbox's user.
 		Volumes:      !e.rootless,
+		Containers:   true,
 		Capabilities: engine.Implemented(e),
 		Images:       slices.Clone(imageKinds),
 		Egress:       slices.Clone(egressKinds),

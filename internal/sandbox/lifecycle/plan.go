@@ -85,6 +85,9 @@ func (pl *planner) plan(ctx context.Context, caller sandbox.Principal, req sandb
 	if err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
+	if req.Containers, err = containersOf(req, template, compiled); err != nil {
+		return sandbox.Row{}, sandbox.Template{}, nil, err
+	}
 	limits, err := pl.limits(req.Limits)
 	if err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
@@ -129,6 +132,7 @@ func (pl *planner) plan(ctx context.Context, caller sandbox.Principal, req sandb
 		}
 		rootfs.AddRepository(&base, workspace, template.Image, match)
 	}
+	base.Containers = req.Containers
 	if note != "" {
 		base.Notes = append(slices.Clone(base.Notes), note)
 	}

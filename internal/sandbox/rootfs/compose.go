@@ -59,7 +59,7 @@ func ComposeMasked(r *sandbox.Row, t sandbox.Template, p *policy.Policy, info en
 		Image: t.Image, Hide: masks.hide, Absent: masks.absent, ReadOnly: masks.readOnly, NoRoot: noRoot,
 		Repos: masks.repos, Tools: t.Tools,
 		Env: t.Env, DefaultUser: t.DefaultUser, DefaultDir: t.DefaultDir, Revision: t.Revision, ImageDigest: t.ImageDigest, Start: t.Start,
-		Knows: sandbox.GuestKnows - t.Older, Saves: sandbox.SavedBy(info),
+		Knows: sandbox.GuestKnows - t.Older, Saves: sandbox.SavedBy(info), Containers: r.Base.Containers,
 	}.WithMountsOf(r.Base)
 	config := guestConfig(*r, t, hostname)
 	config.NoRoot, config.OneUser = noRoot || info.NoRoot, info.NoRoot
@@ -84,6 +84,8 @@ func ComposeMasked(r *sandbox.Row, t sandbox.Template, p *policy.Policy, info en
 	return engine.Spec{
 		ID: r.ID, Hostname: hostname, Image: t.Image,
 		Mounts: r.Base.HostBinds(), Links: r.Base.Links,
+		Containers: r.Base.Containers,
+
 		SetID:  t.Image.View().Owners != "" && !noRoot && info.OwnRoot,
 		Limits: r.Limits.Limits, Hide: masks.hide, Absent: masks.absent, ReadOnly: masks.readOnly,
 	}, config
