@@ -12,6 +12,8 @@ func TestSpecCheckKinds(t *testing.T) {
 	plain := engine.Info{Name: "plain", Images: []engine.ImageKind{engine.ImageHostView}, Egress: []engine.EgressKind{engine.EgressNone}}
 	observer := plain
 	observer.Capabilities = []engine.Capability{engine.CanObserve}
+	containers := plain
+	containers.Containers = true
 	good := engine.Spec{ID: "iaaaaaaaaaaaaaaaaaaa", Image: engine.ViewOf("/dir", "/guest")}
 	change := func(do func(*engine.Spec)) engine.Spec {
 		s := good
@@ -19,6 +21,7 @@ func TestSpecCheckKinds(t *testing.T) {
 		return s
 	}
 	events := change(func(s *engine.Spec) { s.Events = os.Stderr })
+	inside := change(func(s *engine.Spec) { s.Containers = true })
 	for name, c := range map[string]struct {
 		info engine.Info
 		spec engine.Spec
@@ -30,6 +33,8 @@ func TestSpecCheckKinds(t *testing.T) {
 		"another egress":          {plain, change(func(s *engine.Spec) { s.Egress = engine.Packets(os.Stderr) }), fault.Unsupported},
 		"events without observer": {plain, events, fault.Unsupported},
 		"events":                  {observer, events, ""},
+		"containers refused":      {plain, inside, fault.Unsupported},
+		"containers":              {containers, inside, ""},
 	} {
 		err := c.spec.Check(c.info)
 		if got := fault.KindOf(err); err == nil != (c.want == "") || err != nil && got != c.want {
