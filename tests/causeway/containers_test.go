@@ -6,6 +6,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -14,7 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
@@ -45,7 +48,7 @@ network:
   unlisted: deny
   hosts:
     - {host: ` + registryHost + `, rules: [{do: allow}]}
-    - {host: ` + pageHost + `, rules: [{do: allow}]}
+    - {host: ` + pageHost + `, rules: [{methods: [GET], do: allow}]}
 packages:
   cache: [oci]
   registries: [{host: ` + registryHost + `, ecosystem: oci}]
@@ -93,7 +96,7 @@ func TestContainersInside(t *testing.T) {
 	b.must(string(script))
 	t.Run("docker", func(t *testing.T) { testDocker(t, b) })
 	t.Run("compose", func(t *testing.T) { testCompose(t, b) })
-	t.Run("pull", func(t *testing.T) { testPulls(t, b, images) })
+	t.Run("pull", func(t *testing.T) { testPulls(t, b, images, stored) })
 	t.Run("podman", func(t *testing.T) { testPodman(t, b, images) })
 
 	plain := a.containerSandbox(t)
@@ -172,7 +175,7 @@ func testDocker(t *testing.T, b *testSandbox) {
 	checkLine(t, b, "build", "docker build -q -t app:1 app >/dev/null && docker run --rm app:1", "0\n"+roots)
 	checkLine(t, b, "nothing of the roots is in the image", "docker run --rm --entrypoint sh app:1 -c 'set -- /dev/sandbox*; echo $#'; docker save app:1 | tar tf - >/dev/null && docker export $(docker create app:1) | tar tf - | grep -c sandbox-roots || true", "1\n0")
 	checkLine(t, b, "a decrypted connection", "docker run --rm base:1 curl -sS https://"+pageHost+"/", "hello from "+pageHost)
-	checkLine(t, b, "the policy applies", "docker run --rm base:1 curl -sS -o /dev/null -w '%{http_code}' https://other.containers.test/ || echo refused", "refused")
+	checkLine(t, b, "the policy applies", "docker run --rm base:1 curl -sS https://other.containers.test/ >/dev/null 2>&1 || echo refused", "refused")
 	checkLine(t, b, "the host's network is the sandbox's", "docker run --rm --network host base:1 cat /proc/sys/kernel/hostname; cat /proc/sys/kernel/hostname | grep -c .", "1")
 	checkLine(t, b, "vfs keeps images on the disk", "sudo pkill -x dockerd; while pgrep -x dockerd >/dev/null; do sleep 0.1; done; start-docker vfs && docker info --format '{{.Driver}}' && tar c -C root . | docker import - base:2 >/dev/null && docker run --rm base:2 id -u && sudo pkill -x dockerd; while pgrep -x dockerd >/dev/null; do sleep 0.1; done; docker image ls -q base:1 | grep -c .", "vfs\n0\n1")
 }
@@ -195,16 +198,38 @@ func blobReads(images *web) (n int) {
 	return n
 }
 
-func testPulls(t *testing.T, b *testSandbox, images *web) {
-	const name = registryHost + "/team/base:1"
-	b.must("docker tag base:1 " + name + " && docker push -q " + name + " && docker tag base:1 " + registryHost + "/team/denied:1 && docker push -q " + registryHost + "/team/denied:1")
-	pull := "docker rmi " + name + " base:1 app:1 compose_ask >/dev/null 2>&1; docker rmi -f $(docker images -q) >/dev/null 2>&1; docker pull -q " + name + " && docker run --rm " + name + " id -u"
-	checkLine(t, b, "first pull", pull, name+"\n0")
+// copyImage gives an image of a registry another name, without a sandbox.
+func copyImage(t *testing.T, stored http.Handler, from, to string) {
+	t.Helper()
+	s := httptest.NewServer(stored)
+	defer s.Close()
+	at := func(image string) name.Reference {
+		ref, err := name.ParseReference(strings.TrimPrefix(s.URL, "http://")+"/"+image, name.Insecure)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ref
+	}
+	img, err := remote.Image(at(from))
+	if err == nil {
+		err = remote.Write(at(to), img)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func testPulls(t *testing.T, b *testSandbox, images *web, stored http.Handler) {
+	const image = registryHost + "/team/base:1"
+	checkLine(t, b, "push", "docker tag base:1 "+image+" && docker push -q "+image, image)
+	copyImage(t, stored, "team/base:1", "team/denied:1")
+	pull := "docker rmi " + image + " base:1 app:1 compose_ask >/dev/null 2>&1; docker rmi -f $(docker images -q) >/dev/null 2>&1; docker pull -q " + image + " && docker run --rm " + image + " id -u"
+	checkLine(t, b, "first pull", pull, image+"\n0")
 	first := blobReads(images)
 	if first == 0 {
 		t.Errorf("the first pull fetched no blob: %d", first)
 	}
-	checkLine(t, b, "second pull", pull, name+"\n0")
+	checkLine(t, b, "second pull", pull, image+"\n0")
 	if again := blobReads(images) - first; again != 0 {
 		t.Errorf("the second pull fetched %d blobs from the registry, want none", again)
 	}
