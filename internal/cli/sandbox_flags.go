@@ -17,8 +17,9 @@ import (
 
 // engineFlags choose what isolates a new sandbox.
 type engineFlags struct {
-	engine  string
-	atLeast string
+	engine     string
+	atLeast    string
+	containers bool
 }
 
 // mountFlags choose directories to show beside the workspace.
@@ -44,7 +45,6 @@ type sandboxFlags struct {
 	metadata []string
 	tools    string
 	engineFlags
-	containers bool
 	// deterministic starts from the template with a fixed clock and fixed random numbers.
 	deterministic bool
 	agentTools    bool // an agent runs, which needs host tools

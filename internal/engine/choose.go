@@ -23,7 +23,7 @@ type Choice struct {
 }
 
 // containersHint is the help for an engine that cannot run containers inside a sandbox.
-const containersHint = "leave containers out, or use the engine gvisor, in which they use the sandbox's own kernel"
+const containersHint = "leave containers out, or choose an engine that gives each sandbox a kernel in user space"
 
 // volumesHint is the help for an engine that cannot attach volumes.
 const volumesHint = "leave the volumes out, run the server as root, or choose an engine that can attach them"
