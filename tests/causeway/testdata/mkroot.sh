@@ -27,5 +27,5 @@ services:
   ask:
     build: {context: ../app}
     depends_on: [web]
-    command: curl -sS --retry 20 --retry-connrefused http://web/page
+    command: curl -sS --retry 20 --retry-all-errors http://web/page
 C
