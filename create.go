@@ -84,6 +84,10 @@ func AtLeast(boundary string) CreateOption {
 	return func(r *api.CreateSandbox) { r.AtLeast = boundary }
 }
 
+// Containers lets root inside run container engines, such as Docker. The request fails if the
+// policy forbids it, or if the engine cannot.
+func Containers() CreateOption { return func(r *api.CreateSandbox) { r.Containers = true } }
+
 // PrivatePorts requires the traffic token for requests to ports of programs inside.
 func PrivatePorts() CreateOption { return func(r *api.CreateSandbox) { r.PrivatePorts = true } }
 

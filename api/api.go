@@ -46,6 +46,7 @@ type CreateSandbox struct {
 	Limits          *Limits           `json:"limits,omitempty"`
 	Engine          string            `json:"engine,omitempty" maxLength:"63" doc:"Engine, by its name in GET /v1/engines. An engine whose boundary is weaker than the policy's isolation.at_least is refused. If absent, the server's default if the policy accepts it, or else the engine with the weakest boundary that the policy accepts; auto is the same."`
 	AtLeast         string            `json:"at_least,omitempty" enum:"none,shared-kernel,wasm-runtime,userspace-kernel,own-kernel" doc:"The weakest boundary that the caller accepts, beside the policy's isolation.at_least."`
+	Containers      bool              `json:"containers,omitempty" doc:"Root inside can run container engines, such as Docker. Off if absent. Refused if the policy has isolation.containers: deny, and by engines that share the host's kernel."`
 	PrivatePorts    bool              `json:"private_ports,omitempty" doc:"Requests to programs' ports need the traffic token."`
 	MaskRequestHost string            `json:"mask_request_host,omitempty" maxLength:"256" doc:"Host header that programs inside see; ${PORT} is replaced."`
 	Access          *Access           `json:"access,omitempty" doc:"Network access and policy."`
@@ -89,6 +90,7 @@ type Sandbox struct {
 	MaskRequestHost string            `json:"mask_request_host,omitempty"`
 	Engine          string            `json:"engine"`
 	Boundary        string            `json:"boundary" doc:"What the engine's isolation is made of."`
+	Containers      bool              `json:"containers,omitempty" doc:"Container engines can run inside."`
 	Saves           []string          `json:"saves,omitempty" doc:"What a snapshot, a pause and a copy can keep: memory, processes, files. Absent if nothing, or if an earlier version created it."`
 	Effective       Effective         `json:"effective" doc:"Effective limits and results of the readiness probe."`
 	Network         Network           `json:"network"`

@@ -17,8 +17,9 @@ import (
 
 // engineFlags choose what isolates a new sandbox.
 type engineFlags struct {
-	engine  string
-	atLeast string
+	engine     string
+	atLeast    string
+	containers bool
 }
 
 // mountFlags choose directories to show beside the workspace.
@@ -68,6 +69,7 @@ func (b *sandboxFlags) add(f *pflag.FlagSet) {
 	f.StringArrayVar(&b.volumes, "volume", nil, "show a volume: `NAME:/PATH[:ro]`; its files outlive the sandbox")
 	f.StringVar(&b.engine, "engine", "", "`engine` that isolates the sandbox, as crannog engines lists them or auto (default: the server's, or one that the policy accepts)")
 	f.StringVar(&b.atLeast, "at-least", "", "weakest `boundary` to accept: shared-kernel, wasm-runtime, userspace-kernel or own-kernel")
+	f.BoolVar(&b.containers, "containers", false, "let root inside run container engines, such as Docker, if the policy allows it")
 	f.BoolVar(&b.deterministic, "deterministic", false, "run WebAssembly modules with a fixed clock and fixed random numbers: the same input gives the same output (engine wasm)")
 	f.StringVar(&b.ttl, "ttl", "", "`time` after which the sandbox ends by itself")
 	f.StringArrayVarP(&b.env, "env", "e", nil, "set `NAME=VALUE` inside; NAME alone copies the value from here, if it is set")
@@ -117,6 +119,9 @@ func (a runVerbs) sandboxOptions(ctx context.Context, b *sandboxFlags, c *connec
 	opts := []crannog.CreateOption{
 		start, crannog.Limits(limits), crannog.Name(b.name),
 		crannog.Metadata(labels), crannog.Env(environment), crannog.Engine(b.engine), crannog.AtLeast(b.atLeast),
+	}
+	if b.containers {
+		opts = append(opts, crannog.Containers())
 	}
 	if onEnd != (api.OnEnd{}) {
 		opts = append(opts, crannog.OnEnd(onEnd))

@@ -19,7 +19,11 @@ type Choice struct {
 	Limits      []Limit     // the limits in the request, which the engine must enforce
 	Needs       []Capability
 	Volumes     bool // whether the sandbox has volumes
+	Containers  bool // whether container engines run in the sandbox
 }
+
+// containersHint is the help for an engine that cannot run containers inside a sandbox.
+const containersHint = "leave containers out, or choose an engine that gives each sandbox a kernel in user space"
 
 // volumesHint is the help for an engine that cannot attach volumes.
 const volumesHint = "leave the volumes out, run the server as root, or choose an engine that can attach them"
@@ -56,6 +60,9 @@ func (c Choice) mismatch(e Info) *mismatch {
 	}
 	if c.Volumes && !e.Volumes {
 		return &mismatch{CodeVolumes, fmt.Sprintf("the engine %s cannot attach volumes here", e.Name), volumesHint}
+	}
+	if c.Containers && !e.Containers {
+		return &mismatch{CodeContainers, fmt.Sprintf("the engine %s cannot run containers inside a sandbox", e.Name), containersHint}
 	}
 	for _, l := range c.Limits {
 		if !slices.Contains(e.Enforces, l) {

@@ -157,6 +157,10 @@ type Spec struct {
 	// SetID allows set-user-ID and set-group-ID programs of the image to take effect. It may be set
 	// only for engines with OwnRoot. Otherwise no program in the sandbox gains rights by exec.
 	SetID bool `json:",omitempty"`
+	// Containers lets root in the sandbox run container engines: it has the capabilities that
+	// these need, over the sandbox's own kernel only, and control groups are visible. It may be set
+	// only for engines with Containers in their Info.
+	Containers bool `json:",omitempty"`
 	// Boot is read by the guest before it is ready, and again after a restore.
 	Boot Boot `json:"-"`
 	// Egress connects the sandbox to the egress gateway. It is never stored, because an open file

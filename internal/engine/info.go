@@ -48,6 +48,9 @@ type Info struct {
 	// TakesWorkspace is set when the saved memory of a sandbox without a workspace can continue with
 	// one.
 	TakesWorkspace bool
+	// Containers is set when root in a sandbox can be given the rights that container engines need
+	// without a right on the host, because the sandbox has a kernel of its own.
+	Containers bool
 	// DiskInMemory is set when files that a sandbox writes use its memory. The memory limit then
 	// also bounds the disk; see Hold.
 	DiskInMemory bool

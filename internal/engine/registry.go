@@ -22,6 +22,9 @@ const (
 	CodeImage = "image_unsupported"
 	// CodeVolumes is the code of a request for volumes on an engine that cannot attach them.
 	CodeVolumes = "volumes_unsupported"
+	// CodeContainers is the code of a request for containers inside a sandbox on an engine that
+	// cannot run them.
+	CodeContainers = "containers_unsupported"
 	// CodeLimit is the code of a limit that an engine does not enforce on this host.
 	CodeLimit = "limit_not_enforced"
 	// CodeCapability is the code of a request that needs an ability that an engine lacks.

@@ -148,7 +148,7 @@ func TestChooseByRequirements(t *testing.T) {
 	disk := []engine.Limit{engine.LimitMemory, engine.LimitDisk}
 	r, err := engine.NewRegistry("weak",
 		infoOnly{info: engine.Info{Name: "weak", Boundary: shared, Images: []engine.ImageKind{engine.ImageOCI}}},
-		infoOnly{info: engine.Info{Name: "middle", Boundary: user, Images: hosts, Enforces: disk[:1], Capabilities: save}},
+		infoOnly{info: engine.Info{Name: "middle", Boundary: user, Images: hosts, Enforces: disk[:1], Capabilities: save, Containers: true}},
 		infoOnly{info: engine.Info{Name: "strong", Boundary: own, Images: hosts, Enforces: disk, Capabilities: save}})
 	if err != nil {
 		t.Fatal(err)
@@ -163,6 +163,8 @@ func TestChooseByRequirements(t *testing.T) {
 		"an image of others":       {engine.Choice{Images: hosts}, "middle", "", "", nil},
 		"an image of none":         {engine.Choice{Images: []engine.ImageKind{engine.ImageDisk}}, "", engine.CodeImage, "another template", []string{"engine weak cannot", "engine middle cannot", "engine strong cannot"}},
 		"a limit":                  {engine.Choice{Images: hosts, Limits: disk}, "strong", "", "", nil},
+		"containers inside":        {engine.Choice{Containers: true}, "middle", "", "", nil},
+		"containers and a machine": {engine.Choice{Containers: true, Least: own}, "", engine.CodeTooWeak, "", []string{"engine strong cannot run containers"}},
 		"a capability":             {engine.Choice{Needs: save}, "middle", "", "", nil},
 		"a capability and a level": {engine.Choice{Needs: save, Least: own}, "strong", "", "", nil},
 		"different reasons": {
@@ -170,6 +172,7 @@ func TestChooseByRequirements(t *testing.T) {
 			[]string{"engine weak has shared-kernel", "engine middle does not enforce a limit of inodes", "engine strong does not"},
 		},
 		"named without the image":      {engine.Choice{Name: "weak", Images: hosts}, "", engine.CodeImage, "use --engine middle, or name an image", []string{"engine weak"}},
+		"named without containers":     {engine.Choice{Name: "strong", Containers: true}, "", engine.CodeContainers, "use --engine middle, or leave containers out", []string{"engine strong"}},
 		"named without the limit":      {engine.Choice{Name: "middle", Limits: disk}, "", engine.CodeLimit, "use --engine strong, or leave this limit out", []string{"engine middle"}},
 		"named without the capability": {engine.Choice{Name: "weak", Needs: save}, "", engine.CodeCapability, "use --engine middle", []string{"engine weak has no checkpointer"}},
 	} {

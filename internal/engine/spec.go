@@ -27,6 +27,9 @@ func (s *Spec) Check(info Info) error {
 		return fault.Newf(fault.Unsupported, "late_workspace_unsupported", "the engine %s cannot add a workspace to saved memory", info.Name).
 			WithHint("show the workspace from the beginning")
 	}
+	if s.Containers && !info.Containers {
+		return fault.Newf(fault.Unsupported, CodeContainers, "the engine %s cannot run containers inside a sandbox", info.Name).WithHint(containersHint)
+	}
 	if s.Events != nil && !slices.Contains(info.Capabilities, CanObserve) {
 		return fault.Newf(fault.Unsupported, "events_unsupported", "the engine %s does not record what programs do", info.Name).
 			WithHint("use an engine with the capability observer; crannog engines lists them")

@@ -12,6 +12,8 @@ func TestSpecCheckKinds(t *testing.T) {
 	plain := engine.Info{Name: "plain", Images: []engine.ImageKind{engine.ImageHostView}, Egress: []engine.EgressKind{engine.EgressNone}}
 	observer := plain
 	observer.Capabilities = []engine.Capability{engine.CanObserve}
+	containers := plain
+	containers.Containers = true
 	good := engine.Spec{ID: "iaaaaaaaaaaaaaaaaaaa", Image: engine.ViewOf("/dir", "/guest")}
 	change := func(do func(*engine.Spec)) engine.Spec {
 		s := good
@@ -23,6 +25,7 @@ func TestSpecCheckKinds(t *testing.T) {
 	volume := change(func(s *engine.Spec) { s.Volumes = []engine.Volume{{Source: "/dir", Target: "/mnt/data"}} })
 	late := change(func(s *engine.Spec) { s.TakesWorkspace = true })
 	events := change(func(s *engine.Spec) { s.Events = os.Stderr })
+	inside := change(func(s *engine.Spec) { s.Containers = true })
 	for name, c := range map[string]struct {
 		info engine.Info
 		spec engine.Spec
@@ -38,6 +41,8 @@ func TestSpecCheckKinds(t *testing.T) {
 		"volumes":                 {full, volume, ""},
 		"undeclared workspace":    {plain, late, fault.Unsupported},
 		"workspace for memory":    {full, late, ""},
+		"containers refused":      {plain, inside, fault.Unsupported},
+		"containers":              {containers, inside, ""},
 	} {
 		err := c.spec.Check(c.info)
 		if got := fault.KindOf(err); err == nil != (c.want == "") || err != nil && got != c.want {

@@ -18,6 +18,8 @@ type Base struct {
 	Absent   []string `json:"absent,omitempty"`
 	ReadOnly []string `json:"read_only,omitempty"`
 	NoRoot   bool     `json:"no_root,omitempty"`
+	// Containers means that root inside has what container engines need.
+	Containers bool `json:"containers,omitempty"`
 	// Repos are the git repositories of the workspace that track hidden files.
 	Repos []Repo `json:"repos,omitempty"`
 	// Keys are files of the workspace that looked like keys when it was created.
@@ -187,6 +189,9 @@ func (b Base) Difference(saved Base) string {
 	}
 	if b.NoRoot != saved.NoRoot {
 		return "they differ in whether a user inside is root"
+	}
+	if b.Containers != saved.Containers {
+		return "they differ in whether container engines can run inside"
 	}
 	if (b.Copy != "") != (saved.Copy != "") {
 		return "they differ in whether the workspace is a copy"

@@ -65,6 +65,8 @@ type Sandbox struct {
 	Notes   []string
 	// Saves lists the parts of its state that a snapshot, a pause and a copy can save.
 	Saves []string
+	// Containers reports whether container engines can run inside.
+	Containers bool
 	// Attachment is how the sandbox is connected to the egress gateway. It is empty for one without a
 	// network, and for one of an earlier version.
 	Attachment engine.EgressKind
@@ -118,17 +120,19 @@ type CreateRequest struct {
 	RequestID string
 	Timeout   time.Duration // until it ends by itself; zero is the default
 	// Forever requests a sandbox without an end. Only local callers may do so.
-	Forever         bool
-	Ephemeral       bool // local callers only
-	Metadata        map[string]string
-	Env             map[string]string
-	Limits          Limits
-	Engine          string          // the engine; "" lets the service choose
-	AtLeast         engine.Boundary // the weakest boundary that the caller accepts, or ""
-	Workspace       string          // host directory, local callers only
-	Mounts          []Mount         // by their sources only for local callers
-	Volumes         []VolumeMount
-	Programs        []string // host files and directories shown copy-on-write, local callers only
+	Forever   bool
+	Ephemeral bool // local callers only
+	Metadata  map[string]string
+	Env       map[string]string
+	Limits    Limits
+	Engine    string          // the engine; "" lets the service choose
+	AtLeast   engine.Boundary // the weakest boundary that the caller accepts, or ""
+	Workspace string          // host directory, local callers only
+	Mounts    []Mount         // by their sources only for local callers
+	Volumes   []VolumeMount
+	Programs  []string // host files and directories shown copy-on-write, local callers only
+	// Containers lets root inside run container engines. The policy may forbid it.
+	Containers      bool
 	Tools           []string // version managers of the host whose programs are shown, or all; local callers only
 	PrivatePorts    bool     // ports of programs need the traffic token
 	MaskRequestHost string

@@ -30,13 +30,15 @@ type Started struct {
 	Template   string `json:"template"`
 	TemplateID string `json:"template_id"`
 	// From is engine, pool for a warm sandbox, or FromReading.
-	From     string   `json:"from"`
-	Origin   string   `json:"origin,omitempty"` // snapshot that it started from
-	Parent   string   `json:"parent,omitempty"` // sandbox that it is a copy of
-	Engine   string   `json:"engine"`
-	Boundary string   `json:"boundary"`
-	Enforced []string `json:"enforced,omitempty"` // limits that are enforced on this host
-	Limits   Limits   `json:"limits"`
+	From     string `json:"from"`
+	Origin   string `json:"origin,omitempty"` // snapshot that it started from
+	Parent   string `json:"parent,omitempty"` // sandbox that it is a copy of
+	Engine   string `json:"engine"`
+	Boundary string `json:"boundary"`
+	// Containers is set if container engines can run inside.
+	Containers bool     `json:"containers,omitempty"`
+	Enforced   []string `json:"enforced,omitempty"` // limits that are enforced on this host
+	Limits     Limits   `json:"limits"`
 	// Workspace is the host directory that is visible inside, copy-on-write.
 	Workspace string `json:"workspace,omitempty"`
 	Level     string `json:"level"`

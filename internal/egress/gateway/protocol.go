@@ -21,7 +21,7 @@ import (
 // ended. The messages hello and retire are the same in all versions.
 const (
 	oldest  = 1
-	version = 7
+	version = 8
 )
 
 // withProbes is the first version in which an update can announce a readiness probe.
@@ -56,6 +56,9 @@ const withLockfiles = 7
 // withContent is the first version in which packages has content and tolerated.
 const withContent = 7
 
+// withContainers is the first version in which a policy's document has isolation.containers.
+const withContainers = 8
+
 // checkSupported rejects a policy with gateway settings that do not exist in a version. Without them
 // the gateway would allow what the policy forbids.
 func checkSupported(layers []policy.Layer, version int) error {
@@ -71,14 +74,18 @@ func checkSupported(layers []policy.Layer, version int) error {
 }
 
 // layersForVersion returns the layers of a policy without fields that do not exist in a version.
-// The omitted fields are about files, which the controller enforces. The gateway decides only about
+// The omitted fields are about files and containers, which the controller enforces. The gateway decides only about
 // the network.
 func layersForVersion(layers []policy.Layer, version int) []policy.Layer {
-	if version >= withFiles {
+	if version >= withContainers {
 		return layers
 	}
 	out := slices.Clone(layers)
 	for i := range out {
+		out[i].Document.Isolation.Containers = ""
+		if version >= withFiles {
+			continue
+		}
 		files := &out[i].Document.Filesystem
 		files.Tracked, files.Tools, files.ReadOnly = "", "", nil
 	}

@@ -35,6 +35,9 @@ type Isolation struct {
 	// none, shared-kernel, wasm-runtime, userspace-kernel or own-kernel. A sandbox is not started
 	// on an engine with less.
 	AtLeast string `yaml:"at_least,omitempty" json:"at_least,omitempty"`
+	// Whether container engines such as Docker may run inside, when a request asks for it: allow or
+	// deny.
+	Containers string `yaml:"containers,omitempty" json:"containers,omitempty"`
 }
 
 // Filesystem holds the rules for reading and writing the sandbox's file tree.

@@ -20,6 +20,10 @@ type Files struct {
 	Tools bool
 }
 
+// Containers reports whether container engines may run in a sandbox whose request asks for them. A
+// policy without the setting does not allow it.
+func (p *Policy) Containers() bool { return p.merged.Isolation.Containers == containersAllow }
+
 // Files returns the policy's file part.
 func (p *Policy) Files() Files {
 	f := p.merged.Filesystem

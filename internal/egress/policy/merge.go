@@ -78,12 +78,13 @@ func (p *Policy) Binds() []Bind { return p.merged.Secrets.Bind }
 
 // scalars are the settings with a single value that are not about the network.
 type scalars struct {
-	isolation, mode, tracked, tools, approve, onTimeout setting
+	isolation, containers, mode, tracked, tools, approve, onTimeout setting
 }
 
 func (s *scalars) merge(l Layer, warn func(field, text string)) {
 	d := &l.Document
 	s.isolation.merge(l, "isolation.at_least", d.Isolation.AtLeast, boundaries, warn)
+	s.containers.merge(l, "isolation.containers", d.Isolation.Containers, containers, warn)
 	s.mode.merge(l, "filesystem.workspace.mode", d.Filesystem.Workspace.Mode, modes, warn)
 	s.tracked.merge(l, "filesystem.tracked", d.Filesystem.Tracked, tracked, warn)
 	s.tools.merge(l, "filesystem.tools", d.Filesystem.Tools, tools, warn)
@@ -93,6 +94,7 @@ func (s *scalars) merge(l Layer, warn func(field, text string)) {
 
 func (s *scalars) into(m *Document) {
 	m.Isolation.AtLeast = s.isolation.value
+	m.Isolation.Containers = s.containers.value
 	m.Filesystem.Workspace.Mode = s.mode.value
 	m.Filesystem.Tracked = s.tracked.value
 	m.Filesystem.Tools = s.tools.value

@@ -16,6 +16,7 @@ var (
 	modes      = []string{"bind", "overlay", "copy"}
 	tracked    = []string{TrackedAllow, TrackedHide, TrackedDeny}
 	tools      = []string{toolsAllow, "deny"}
+	containers = []string{containersAllow, "deny"}
 	approve    = []string{"never", "first_use", "each_task"}
 )
 
@@ -36,6 +37,9 @@ const (
 
 // toolsAllow allows mounting programs of version managers in the home directory.
 const toolsAllow = "allow"
+
+// containersAllow allows container engines in a sandbox whose request asks for them.
+const containersAllow = "allow"
 
 // setting is a value with the layer from which it comes.
 type setting struct{ value, layer string }

@@ -73,6 +73,7 @@ func (d *Document) check(lines map[string]int) error {
 	}
 	c.word("level", d.Level, levels)
 	c.word("isolation.at_least", d.Isolation.AtLeast, boundaries)
+	c.word("isolation.containers", d.Isolation.Containers, containers)
 	c.files(&d.Filesystem)
 	c.network(&d.Network)
 	c.git(&d.Git)

@@ -59,6 +59,7 @@ func (w *widening) word(field, old, now string, from []string) {
 
 func (w *widening) settings(a, b *Document) {
 	w.word("isolation.at_least", a.Isolation.AtLeast, b.Isolation.AtLeast, boundaries)
+	w.word("isolation.containers", a.Isolation.Containers, b.Isolation.Containers, containers)
 	w.word("network.unlisted", a.Network.Unlisted, b.Network.Unlisted, unlisteds)
 	w.word("network.writes", a.Network.Writes, b.Network.Writes, writes)
 	for _, s := range []struct {

@@ -59,6 +59,8 @@ type Options struct {
 	// Shows is returned by Info too. Ignores lists limits of Enforces that the fake does not
 	// enforce.
 	Shows, Ignores []engine.Limit
+	// Containers is returned by Info.
+	Containers bool
 	// OnHost makes Info report that sandboxes use the host's network and files.
 	OnHost bool
 	// Format is the format of saved states. The default is "fake/1".
@@ -137,6 +139,7 @@ func (e *Engine) Info() engine.Info {
 		Name: cmp.Or(e.options.Name, "fake"), Version: "1", Boundary: cmp.Or(e.options.Boundary, engine.NoBoundary),
 		Notes: []string{"no isolation: for tests only"}, Enforces: e.options.Enforces, Shows: e.options.Shows,
 		OwnNetwork: !e.options.OnHost, OwnFiles: !e.options.OnHost,
+		Containers:   e.options.Containers,
 		Capabilities: engine.Implemented(e),
 		Images:       []engine.ImageKind{engine.ImageHostView},
 		Egress:       []engine.EgressKind{engine.EgressNone, engine.EgressPackets},

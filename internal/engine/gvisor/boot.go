@@ -58,6 +58,8 @@ type bootRequest struct {
 	CPUs int
 	// Platform is the gVisor platform that programs run on.
 	Platform string
+	// Containers lets container engines run in the sandbox.
+	Containers bool
 }
 
 // bootResult is returned on descriptor 4.
@@ -248,6 +250,9 @@ func (r *bootRequest) runtimeConfig(root, dir string) (*config.Config, error) {
 		// Without this, gVisor ignores set-id bits even where new privileges are allowed.
 		"allow-suid": fmt.Sprint(!r.OCI.Process.NoNewPrivileges),
 		"panic-log":  filepath.Join(dir, crashOutputName),
+		// Without this, gVisor takes CAP_NET_RAW away from programs. Packets still end at the
+		// sandbox's attachment, whose other end does not depend on the sandbox to form them well.
+		"net-raw": fmt.Sprint(r.Containers),
 		// No device or socket of the host can be reached by a path.
 		"host-uds":  "none",
 		"host-fifo": "none",

@@ -45,7 +45,7 @@ func (e *Engine) create(ctx context.Context, spec engine.Spec) error {
 // specInfo is the part of Info for checking specifications. It does not depend on the state of the
 // host.
 var specInfo = engine.Info{
-	Name: "gvisor", Images: imageKinds, Egress: egressKinds, Capabilities: []engine.Capability{engine.CanObserve}, Volumes: os.Geteuid() == 0,
+	Name: "gvisor", Images: imageKinds, Egress: egressKinds, Capabilities: []engine.Capability{engine.CanObserve}, Volumes: os.Geteuid() == 0, Containers: true,
 	TakesWorkspace: true,
 }
 

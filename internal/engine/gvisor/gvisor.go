@@ -110,8 +110,8 @@ func (e *Engine) Info() engine.Info {
 		OwnFiles:   true,
 		OwnRoot:    true,
 		// Without root, gVisor cannot give a new file to the sandbox's user.
-		Volumes: !e.rootless,
-
+		Volumes:        !e.rootless,
+		Containers:     true,
 		TakesWorkspace: true,
 		Capabilities:   engine.Implemented(e),
 		Images:         slices.Clone(imageKinds),

@@ -218,6 +218,7 @@ func (e *Engine) bootRequest(spec engine.Spec, k *kernel, plan owners.Plan) boot
 		ReadOnly:    spec.ReadOnly,
 		Owners:      plan,
 		Platform:    k.platform,
+		Containers:  spec.Containers,
 		OCI: ocispec.Build(ocispec.Params{
 			RootPath:  e.rootPoint(),
 			Guest:     spec.Image.Guest,
@@ -225,6 +226,8 @@ func (e *Engine) bootRequest(spec engine.Spec, k *kernel, plan owners.Plan) boot
 			Hostname:  spec.Hostname,
 			Limits:    spec.Limits,
 			SetID:     spec.SetID,
+
+			Containers: spec.Containers,
 		}),
 	}
 	if file := packedRoot(spec); file != "" {

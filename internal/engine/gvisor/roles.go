@@ -52,6 +52,7 @@ func runRuntime() {
 	if filepath.Base(os.Args[0]) == kernelArg0 {
 		watch.Install(callTables()...)
 		numbers.Install(callTables()...)
+		limitTasks(callTables()...)
 		addBecome()
 		allowMarks()
 		allowLoopbackAddress()

@@ -22,20 +22,22 @@ var (
 // token.
 type newSandbox struct {
 	accessFields
-	TemplateID          string            `json:"templateID"`
-	Timeout             *int64            `json:"timeout"`
-	Metadata            map[string]string `json:"metadata"`
-	EnvVars             map[string]string `json:"envVars"`
-	Secure              *bool             `json:"secure"`
-	AllowInternetAccess *bool             `json:"allow_internet_access"`
-	Limits              *limitsBody       `json:"limits"`
-	Network             *newNetwork       `json:"network"`
-	AutoPause           bool              `json:"autoPause"`
-	AutoPauseMemory     *bool             `json:"autoPauseMemory"`
-	AutoResume          *newAutoResume    `json:"autoResume"`
-	VolumeMounts        []newVolume       `json:"volumeMounts"`
-	MCP                 map[string]any    `json:"mcp"`
-	IAM                 *newIAM           `json:"iam"`
+	TemplateID string            `json:"templateID"`
+	Timeout    *int64            `json:"timeout"`
+	Metadata   map[string]string `json:"metadata"`
+	EnvVars    map[string]string `json:"envVars"`
+	Secure     *bool             `json:"secure"`
+	// Containers is an extension of E2B's API, with the meaning of /v1.
+	Containers          bool           `json:"containers"`
+	AllowInternetAccess *bool          `json:"allow_internet_access"`
+	Limits              *limitsBody    `json:"limits"`
+	Network             *newNetwork    `json:"network"`
+	AutoPause           bool           `json:"autoPause"`
+	AutoPauseMemory     *bool          `json:"autoPauseMemory"`
+	AutoResume          *newAutoResume `json:"autoResume"`
+	VolumeMounts        []newVolume    `json:"volumeMounts"`
+	MCP                 map[string]any `json:"mcp"`
+	IAM                 *newIAM        `json:"iam"`
 }
 
 type newAutoResume struct {
@@ -105,6 +107,8 @@ func (b newSandbox) request(g generation) (sandbox.CreateRequest, error) {
 		Env:      b.EnvVars,
 		Limits:   limits,
 		OnEnd:    b.onEnd(),
+
+		Containers: b.Containers,
 	}
 	if req.Volumes, err = volumesOf(b.VolumeMounts); err != nil {
 		return sandbox.CreateRequest{}, err

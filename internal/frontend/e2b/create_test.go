@@ -72,6 +72,22 @@ func TestCreateAcceptsFlagsOfOldClients(t *testing.T) {
 	}
 }
 
+// TestCreateWithContainers checks that containers inside are off unless the request asks for them.
+func TestCreateWithContainers(t *testing.T) {
+	for body, want := range map[string]bool{
+		`{"templateID":"base"}`: false, `{"templateID":"base","containers":false}`: false, `{"templateID":"base","containers":true}`: true,
+	} {
+		sandboxes, h := newAPI(t)
+		if w := do(h, "POST", "/sandboxes", body); w.Code != http.StatusCreated || sandboxes.last.Containers != want {
+			t.Errorf("%s: %d, containers %t, want %t", body, w.Code, sandboxes.last.Containers, want)
+		}
+	}
+	_, h := newAPI(t)
+	if w := do(h, "POST", "/sandboxes", `{"templateID":"base","containers":"yes"}`); w.Code != http.StatusBadRequest {
+		t.Errorf("a text: got %d %s, want 400", w.Code, w.Body)
+	}
+}
+
 func TestCreateRejectsUnsupportedFields(t *testing.T) {
 	sandboxes, h := newAPI(t)
 	for _, field := range []string{

@@ -75,7 +75,7 @@ func fromCreate(in api.CreateSandbox) (sandbox.CreateRequest, error) {
 		Access: access, OnEnd: fromOnEnd(in.OnEnd), Template: template, Image: image, Name: in.Name, Timeout: timeout, Forever: in.Forever, Ephemeral: in.Ephemeral,
 		Metadata: in.Metadata, Env: in.Env, Limits: limits, Engine: engineOf(in.Engine), AtLeast: engine.Boundary(in.AtLeast), Workspace: in.Workspace, Programs: in.Programs, Tools: in.Tools,
 		Mounts: fromMounts(in.Mounts), Volumes: fromVolumeMounts(in.Volumes),
-		PrivatePorts: in.PrivatePorts, MaskRequestHost: in.MaskRequestHost, RequestID: in.RequestID,
+		Containers: in.Containers, PrivatePorts: in.PrivatePorts, MaskRequestHost: in.MaskRequestHost, RequestID: in.RequestID,
 	}, nil
 }
 
@@ -101,7 +101,7 @@ func toSandbox(sb sandbox.Sandbox) api.Sandbox {
 		PausedAt: timeOrNil(sb.PausedAt), OnEnd: toOnEnd(sb.OnEnd), Origin: sb.Origin, At: sb.At, Parent: sb.Parent,
 		Metadata: sb.Metadata, EnvNames: slices.Sorted(maps.Keys(sb.Env)),
 		Workspace: sb.Workspace, Mounts: toMounts(sb.Mounts), Volumes: toVolumeMounts(sb.Volumes), Notes: sb.Notes, MaskRequestHost: sb.MaskRequestHost,
-		Engine: sb.Engine, Boundary: string(sb.Boundary), Saves: sb.Saves,
+		Engine: sb.Engine, Boundary: string(sb.Boundary), Containers: sb.Containers, Saves: sb.Saves,
 		Effective: api.Effective{Limits: toLimits(sb.Limits), Enforced: enforced, Checks: toChecks(sb)},
 		Network:   toNetwork(sb), HiddenTracked: toTracked(sb.Tracked), Tools: toTools(sb.Tools), Keys: toKeys(sb),
 		HostFiles: toHostFiles(sb.Needs),

@@ -19,7 +19,7 @@ func (s *Service) recordStart(ctx context.Context, r sandbox.Row, from string) e
 	watched := s.engines.observer(r.Engine) != nil
 	f := payload.Started{
 		Name: r.Name, Owner: r.Owner, Template: r.Template, TemplateID: r.TemplateID, From: from,
-		Origin: r.Origin, Parent: r.Parent, Engine: r.Engine, Boundary: string(r.Boundary), Workspace: r.Workspace,
+		Origin: r.Origin, Parent: r.Parent, Engine: r.Engine, Boundary: string(r.Boundary), Containers: r.Base.Containers, Workspace: r.Workspace,
 		Level: r.PolicyLevel, Policy: r.PolicyDigest, Net: string(r.Access.Net), Attachment: string(r.Base.Attachment), NotCarried: r.Base.Attachment.NotCarried(), Checked: r.Checked, Ephemeral: r.Ephemeral,
 		EndAt: formatTime(r.EndAt), Watched: watched && s.intake.Ingests(),
 		Limits: payload.Limits{

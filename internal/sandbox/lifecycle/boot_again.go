@@ -23,7 +23,7 @@ const (
 func (s *Service) bootAgain(r *sandbox.Row, from source) []steps.Step {
 	b := s.newBoot(*r, nil, engine.Spec{}, guest.Config{}, from)
 	prepare := steps.Step{Name: stepAgain, Do: func(ctx context.Context) (err error) {
-		if b.policy, err = s.planner.compileOn(r.Engine, r.Access); err != nil {
+		if b.policy, err = s.planner.compileFor(*r, r.Access); err != nil {
 			return err
 		}
 		if !b.from.Memory() {

@@ -47,6 +47,7 @@ func (e engines) chooseEngine(req sandbox.CreateRequest, p *policy.Policy, t san
 			WithHint("boundaries from the weakest are none, shared-kernel, wasm-runtime, userspace-kernel, own-kernel")
 	}
 	c.Volumes = len(req.Volumes) > 0 || from != nil && len(from.Base.Volumes) > 0
+	c.Containers = req.Containers
 	for _, f := range req.Limits.Fields() {
 		if *f.Value != 0 && f.Limit != "" {
 			c.Limits = append(c.Limits, f.Limit)

@@ -90,6 +90,9 @@ func (pl *planner) plan(ctx context.Context, caller sandbox.Principal, req sandb
 		asked.Boots = true
 		return pl.plan(ctx, caller, asked)
 	}
+	if req.Containers, err = containersOf(req, template, compiled); err != nil {
+		return sandbox.Row{}, sandbox.Template{}, nil, err
+	}
 	limits, err := pl.limits(req.Limits)
 	if err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
@@ -135,6 +138,7 @@ func (pl *planner) plan(ctx context.Context, caller sandbox.Principal, req sandb
 		rootfs.AddRepository(&base, workspace, template.Image, match)
 		base.TakesWorkspace = req.ForMemory && workspace == "" && mayTakeWorkspace(template, info)
 	}
+	base.Containers = req.Containers
 	if note != "" {
 		base.Notes = append(slices.Clone(base.Notes), note)
 	}

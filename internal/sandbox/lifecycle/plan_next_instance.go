@@ -16,15 +16,18 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/rootfs"
 )
 
-// compileOn compiles the policy of a sandbox whose engine is already chosen. It returns an error if
-// the policy requires a stronger boundary: no sandbox is better than one behind a weaker boundary
-// than requested.
-func (pl *planner) compileOn(name string, a sandbox.Access) (*policy.Policy, error) {
+// compileFor compiles an access for a sandbox whose engine is already chosen. It returns an error
+// if the policy requires a stronger boundary, or forbids the containers inside that the sandbox
+// has: no sandbox is better than one with weaker isolation than requested.
+func (pl *planner) compileFor(r sandbox.Row, a sandbox.Access) (*policy.Policy, error) {
 	p, err := pl.access.Compile(a)
+	if err == nil {
+		err = checkContainers(r.Base.Containers, p)
+	}
 	if err != nil {
 		return nil, err
 	}
-	e, err := pl.engines.Of(name)
+	e, err := pl.engines.Of(r.Engine)
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +47,7 @@ func (pl *planner) compose(r *sandbox.Row, p *policy.Policy) (engine.Spec, guest
 // planCopies returns the policy of the copies of a sandbox, and the sandbox's own secret values,
 // which are encrypted again for each copy.
 func (pl *planner) planCopies(ctx context.Context, r sandbox.Row) (*policy.Policy, map[string]config.Secret, error) {
-	p, err := pl.compileOn(r.Engine, r.Access)
+	p, err := pl.compileFor(r, r.Access)
 	if err != nil || r.Access.Own == "" {
 		return p, nil, err
 	}

@@ -21,7 +21,7 @@ func (s *Service) bootReader(ctx context.Context, r sandbox.Row, base sandbox.Ba
 	}
 	// The policy of its network does not matter, and bindings would be refused without a network.
 	access := sandbox.Access{Level: r.PolicyLevel, Net: sandbox.NetNone}
-	p, err := s.planner.compileOn(r.Engine, access)
+	p, err := s.planner.compileFor(r, access)
 	if err != nil {
 		return sandbox.Row{}, nil, err
 	}

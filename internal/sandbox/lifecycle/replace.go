@@ -50,7 +50,7 @@ func (s *Service) rollbackTo(ctx context.Context, caller sandbox.Principal, ref 
 	if err := savedstate.CanReplace(s.engines.Registry, r.Engine); err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	if _, err := s.planner.compileOn(r.Engine, r.Access); err != nil {
+	if _, err := s.planner.compileFor(r, r.Access); err != nil {
 		return sandbox.Sandbox{}, err
 	}
 	target := to(r)

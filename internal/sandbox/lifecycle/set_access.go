@@ -91,7 +91,7 @@ func (s *Service) setAccess(ctx context.Context, caller sandbox.Principal, ref s
 		next = next.Closed()
 	}
 	next = next.Resolved()
-	p, err := s.planner.compileOn(r.Engine, next)
+	p, err := s.planner.compileFor(r, next)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}

@@ -37,7 +37,7 @@ func withDefaults(caller sandbox.Principal, req sandbox.CreateRequest, t sandbox
 // withMemory starts a sandbox from its template's memory, in which the template's program is ready,
 // if the request needs the same instance. Otherwise the sandbox boots and starts the program.
 func (pl *planner) withMemory(ctx context.Context, req sandbox.CreateRequest, t sandbox.Template) sandbox.Template {
-	if t.Memory == "" || req.Boots || len(req.Mounts)+len(req.Volumes) > 0 || len(req.Programs) > 0 || len(req.Tools) > 0 {
+	if t.Memory == "" || req.Boots || req.Containers || len(req.Mounts)+len(req.Volumes) > 0 || len(req.Programs) > 0 || len(req.Tools) > 0 {
 		return t
 	}
 	n, err := pl.snapshots.rows.GetSnapshot(ctx, t.Memory)

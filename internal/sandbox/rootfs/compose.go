@@ -59,7 +59,7 @@ func ComposeMasked(r *sandbox.Row, t sandbox.Template, p *policy.Policy, info en
 		Image: t.Image, Hide: masks.hide, Absent: masks.absent, ReadOnly: masks.readOnly, NoRoot: noRoot,
 		Repos: masks.repos, Tools: t.Tools,
 		Env: t.Env, DefaultUser: t.DefaultUser, DefaultDir: t.DefaultDir, Revision: t.Revision, ImageDigest: t.ImageDigest, Start: t.Start,
-		Knows: sandbox.GuestKnows - t.Older, Saves: sandbox.SavedBy(info),
+		Knows: sandbox.GuestKnows - t.Older, Saves: sandbox.SavedBy(info), Containers: r.Base.Containers,
 	}.WithMountsOf(r.Base)
 	config := guestConfig(*r, t, hostname)
 	config.NoRoot, config.OneUser = noRoot || info.NoRoot, info.NoRoot
@@ -85,8 +85,8 @@ func ComposeMasked(r *sandbox.Row, t sandbox.Template, p *policy.Policy, info en
 		ID: r.ID, Hostname: hostname, Image: t.Image,
 		Mounts: r.Base.HostBinds(), Links: r.Base.Links,
 		SetID:          t.Image.View().Owners != "" && !noRoot && info.OwnRoot,
-		TakesWorkspace: r.Base.TakesWorkspace,
-		Limits:         r.Limits.Limits, Hide: masks.hide, Absent: masks.absent, ReadOnly: masks.readOnly,
+		TakesWorkspace: r.Base.TakesWorkspace, Containers: r.Base.Containers,
+		Limits: r.Limits.Limits, Hide: masks.hide, Absent: masks.absent, ReadOnly: masks.readOnly,
 	}, config
 }
 

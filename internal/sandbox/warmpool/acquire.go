@@ -61,11 +61,11 @@ func (p *Pool) Acquire(ctx context.Context, requested Plan) (sandbox.Sandbox, bo
 	return sandbox.Sandbox{}, false, nil
 }
 
-// canBeWarm reports whether a warm sandbox can fulfill a request. A request for host files, volumes
-// or a snapshot needs an instance of its own.
+// canBeWarm reports whether a warm sandbox can fulfill a request. A request for host files, volumes,
+// containers inside or a snapshot needs an instance of its own.
 func canBeWarm(requested Plan) bool {
 	r := requested.Row
-	return !r.ShowsHost() && len(r.Base.Volumes) == 0 && !rootfs.ShowsPrograms(requested.Spec.Image) &&
+	return !r.ShowsHost() && !r.Base.Containers && len(r.Base.Volumes) == 0 && !rootfs.ShowsPrograms(requested.Spec.Image) &&
 		len(requested.Template.Tools) == 0 && r.Origin == requested.Template.OwnMemory()
 }
 

@@ -5,6 +5,7 @@ package ocispec
 
 import (
 	"fmt"
+	"slices"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
@@ -22,6 +23,9 @@ type Params struct {
 	Limits    engine.Limits
 	// SetID lets programs gain the rights of their set-id bits.
 	SetID bool
+	// Containers gives root of the sandbox what container engines need. Only a runtime with its own
+	// kernel may get it, because the capabilities apply to the kernel that runs the sandbox.
+	Containers bool
 }
 
 // GuestArg0 is the argv[0] of the guest's program. The binary chooses its role by it.
@@ -45,6 +49,17 @@ var capabilities = []string{
 	"CAP_SYS_CHROOT",       // builds that chroot into their own tree
 }
 
+// containerCapabilities are what dockerd and podman need in addition. They apply to the sandbox's
+// own kernel. CAP_SYS_RESOURCE is missing, because root could then raise the limit of processes.
+var containerCapabilities = []string{
+	"CAP_AUDIT_WRITE", // containers get it by default, so it must be there to give
+	"CAP_MKNOD",       // devices of a container's /dev
+	"CAP_NET_ADMIN",   // bridges, addresses and packet filters
+	"CAP_NET_RAW",     // iptables; containers get it by default
+	"CAP_SETFCAP",     // containers get it by default
+	"CAP_SYS_ADMIN",   // mounts and namespaces
+}
+
 // maskedPaths lists paths that reveal facts about the host or its kernel on engines that share the
 // host's kernel. gVisor serves none of them from the host. They are masked in case that changes.
 var maskedPaths = []string{
@@ -66,6 +81,12 @@ const maxOpenFiles = 65536
 func Build(p Params) *specs.Spec {
 	limits := p.Limits.OrDefault()
 	nosuidNodev := []string{"nosuid", "nodev"}
+	capabilities, readonlyPaths, mounts := capabilities, readonlyPaths, []specs.Mount(nil)
+	if p.Containers {
+		capabilities = append(slices.Clip(capabilities), containerCapabilities...)
+		readonlyPaths = nil
+		mounts = append(mounts, specs.Mount{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: append([]string{"noexec"}, nosuidNodev...)})
+	}
 	return &specs.Spec{
 		Version:  "1.2.0",
 		Hostname: p.Hostname,
@@ -94,13 +115,13 @@ func Build(p Params) *specs.Spec {
 				{Type: "RLIMIT_NPROC", Hard: uint64(limits.PIDs), Soft: uint64(limits.PIDs)},
 			},
 		},
-		Mounts: []specs.Mount{
+		Mounts: append([]specs.Mount{
 			{Destination: "/proc", Type: "proc", Source: "proc", Options: append([]string{"noexec"}, nosuidNodev...)},
 			{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: append([]string{"noexec", "ro"}, nosuidNodev...)},
 			{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "mode=755", "size=65536k"}},
 			{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
 			{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: append([]string{"mode=1777", fmt.Sprintf("size=%dk", limits.ShmBytes>>10)}, nosuidNodev...)},
-		},
+		}, mounts...),
 		Linux: &specs.Linux{
 			Namespaces: []specs.LinuxNamespace{
 				{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.IPCNamespace},

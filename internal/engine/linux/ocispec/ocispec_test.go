@@ -83,6 +83,38 @@ func TestCapabilitiesExcludeDangerous(t *testing.T) {
 
 // Programs can change the files of a volume only if it is not read-only, and never run as another
 // user or open a device because of it.
+// Without the setting, the specification has no trace of it. With it, root still cannot raise its
+// limits, trace programs of others, or load code into the kernel.
+func TestContainersAddCapabilities(t *testing.T) {
+	without, with := ocispec.Build(ocispec.Params{}), ocispec.Build(ocispec.Params{Containers: true})
+	has := func(s *specs.Spec, name string) bool {
+		c := s.Process.Capabilities
+		return slices.Contains(c.Bounding, name) && slices.Contains(c.Effective, name) && slices.Contains(c.Permitted, name)
+	}
+	for _, name := range []string{"CAP_AUDIT_WRITE", "CAP_MKNOD", "CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_SETFCAP", "CAP_SYS_ADMIN"} {
+		if !has(with, name) || has(without, name) {
+			t.Errorf("%s: with containers %t, without %t", name, has(with, name), has(without, name))
+		}
+	}
+	for _, name := range []string{"CAP_SYS_RESOURCE", "CAP_SYS_PTRACE", "CAP_SYS_MODULE", "CAP_SYS_RAWIO", "CAP_SYS_BOOT", "CAP_SYS_TIME", "CAP_DAC_READ_SEARCH", "CAP_BPF", "CAP_PERFMON"} {
+		if has(with, name) {
+			t.Errorf("containers give %s", name)
+		}
+	}
+	cgroups := func(s *specs.Spec) bool {
+		return slices.ContainsFunc(s.Mounts, func(m specs.Mount) bool { return m.Type == "cgroup" })
+	}
+	if !cgroups(with) || cgroups(without) {
+		t.Errorf("cgroups: with containers %t, without %t", cgroups(with), cgroups(without))
+	}
+	if slices.Contains(with.Linux.ReadonlyPaths, "/proc/sys") || !slices.Contains(without.Linux.ReadonlyPaths, "/proc/sys") {
+		t.Error("/proc/sys is read-only with containers, or writable without")
+	}
+	if len(with.Linux.MaskedPaths) != len(without.Linux.MaskedPaths) || !with.Process.NoNewPrivileges {
+		t.Error("containers unmask paths or permit new privileges")
+	}
+}
+
 func TestVolumeMount(t *testing.T) {
 	for readOnly, access := range map[bool]string{false: "rw", true: "ro"} {
 		m := ocispec.Volume(engine.Volume{Source: "/s", Target: "/data", ReadOnly: readOnly})
