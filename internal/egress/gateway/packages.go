@@ -80,21 +80,13 @@ func (c *Client) keep(body json.RawMessage, files []*os.File) error {
 	if err := strict(body, &req); err != nil {
 		return badMessage(err)
 	}
-	c.mu.Lock()
-	controls := c.controlled[req.Sandbox]
-	c.mu.Unlock()
-	if !controls || c.packages == nil || len(files) != 1 {
+	if !c.controls(req.Sandbox) || c.packages == nil || len(files) != 1 {
 		return fault.New(fault.Invalid, "causeway_protocol", "this controller stores no package for that sandbox")
 	}
-	info, err := files[0].Stat()
-	if err != nil {
+	if err := regular(files[0], req.Entry.Size); err != nil {
 		return err
 	}
-	// Reading a file of another kind could block for ever, or have an effect.
-	if !info.Mode().IsRegular() || info.Size() != req.Entry.Size {
-		return fault.New(fault.Invalid, "package_file", "a package must be a regular file of its entry's size")
-	}
-	if err := c.packages.Put(req.Entry, io.NewSectionReader(files[0], 0, info.Size())); err != nil {
+	if err := c.packages.Put(req.Entry, io.NewSectionReader(files[0], 0, req.Entry.Size)); err != nil {
 		return fmt.Errorf("store %s: %w", req.Entry.Key, err)
 	}
 	return nil

@@ -42,7 +42,7 @@ func (x *exchange) serveFromCache() (bool, *refusal) {
 		Ecosystem: ecosystem, Origin: x.origin(), Path: x.action.path, Offline: x.gen.policy.Offline(),
 		Gate: x.gen.policy.LockedGate(x.gen.policy.Gate(time.Now), x.handler.back.locked), Lock: x.lock,
 		Dated: x.gen.policy.Dated(), Unverified: x.gen.policy.Unverified, Advisories: x.gen.policy.Advisories(),
-		Content:  x.gen.policy.Content(x.handler.back.locked),
+		Content: x.gen.policy.Content(x.handler.back.locked), Scan: x.gen.policy.Scan(),
 		Upstream: upstream, Accept: x.r.Header.Values("Accept"),
 	})
 	if err != nil {

@@ -68,6 +68,8 @@ type Request struct {
 	Advisories *packages.AdvisoryRule
 	// Content is the policy's rule for what packages contain, or nil.
 	Content *packages.ContentRule
+	// Scan is the policy's rule for scans, or nil.
+	Scan *packages.ScanRule
 	// Lock restricts files to those that lockfiles name. Nil requires none.
 	Lock     Lock
 	Upstream Upstream

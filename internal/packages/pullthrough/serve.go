@@ -189,6 +189,10 @@ func (s *session) file(ctx context.Context, p packages.Protocol, t packages.Targ
 			return Answer{}, err
 		}
 	}
+	if err := s.scan(ctx, a, t.Path, content, entry); err != nil {
+		content.Close()
+		return Answer{}, err
+	}
 	s.fact.Verdict, s.fact.Cached = verdict, !s.fetched
 	if f.Type == "" {
 		f.Type = entry.Type

@@ -30,6 +30,8 @@ const (
 	// advisoriesDir has the advisory databases. They are no part of the cache: nothing here removes
 	// them, because the gate refuses packages without them.
 	advisoriesDir = "advisories"
+	// resultsDir has what the server found in contents, under their SHA-256.
+	resultsDir = "results"
 	// keyringsDir has the keys of archives, which are no part of the cache either.
 	keyringsDir = "keyrings"
 	// draftPattern is the pattern of names of unfinished files.
@@ -126,7 +128,7 @@ func (s *Store) Budget() int64 { return s.budget }
 // directory, because the egress gateway runs as a user without rights.
 func Prepare(stateDir string) error {
 	dir := filepath.Join(stateDir, DirName)
-	for _, d := range []string{dir, filepath.Join(dir, blobsDir), filepath.Join(dir, entriesDir), filepath.Join(dir, advisoriesDir), filepath.Join(dir, keyringsDir)} {
+	for _, d := range []string{dir, filepath.Join(dir, blobsDir), filepath.Join(dir, entriesDir), filepath.Join(dir, resultsDir), filepath.Join(dir, advisoriesDir), filepath.Join(dir, keyringsDir)} {
 		if err := mkdir(d); err != nil {
 			return err
 		}
