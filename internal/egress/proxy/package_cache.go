@@ -58,6 +58,9 @@ func (x *exchange) serveFromCache() (bool, *refusal) {
 		return false, unrecorded(err)
 	}
 	answer.Fact.Fetched = upstream.fetched.Load()
+	if err := x.partly(&answer); err != nil {
+		return false, x.failed(err)
+	}
 	x.record.Package, x.record.Status = &answer.Fact, answer.Status
 	x.deliver(answer)
 	return true, nil

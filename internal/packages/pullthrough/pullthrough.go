@@ -87,6 +87,9 @@ type Answer struct {
 	Size   int64
 	// Digest is the name of a document by its digest, in protocols that have one.
 	Digest string
+	// Ranges is set if the client may get a part of the body, which then is an io.Seeker. All of it
+	// was verified.
+	Ranges bool
 	Body   io.ReadCloser
 	Fact   packages.Fact
 	// Notice is a sentence for people about what the gate removed.
@@ -116,6 +119,9 @@ type Cache struct {
 	parsers    chan struct{} // has an element for each document that is being parsed
 	advisories *advisory.Reader
 
+	maxPlain int64         // the limit of a file's size without a look at the free space
+	large    chan struct{} // has an element while a larger file is fetched
+
 	mu      sync.Mutex
 	flights map[string]chan struct{} // by key; closed when the fetch has ended
 	indexes map[string]any           // parsed documents, by ecosystem and key
@@ -127,6 +133,7 @@ type Cache struct {
 func New(storage Storage, now func() time.Time) *Cache {
 	return &Cache{
 		storage: storage, now: now, protocols: newProtocols(now, keyring.NewReader(storage)), parsers: make(chan struct{}, maxParsers),
+		maxPlain: store.MaxBlob, large: make(chan struct{}, 1),
 		flights: map[string]chan struct{}{}, indexes: map[string]any{}, advisories: advisory.NewReader(storage),
 	}
 }
