@@ -89,7 +89,9 @@ func (c *cache) put(t *testing.T, name, text string) examine.Request {
 	return r
 }
 
-func (c *cache) result(sum string) string { return filepath.Join(c.state, store.DirName, "results", sum[:2], sum) }
+func (c *cache) result(sum string) string {
+	return filepath.Join(c.state, store.DirName, "results", sum[:2], sum)
+}
 
 func TestScansAreKeptByDigestAndDatabase(t *testing.T) {
 	c, s, now := newCache(t), &scanner{version: "ClamAV 1/1"}, time.Now()

@@ -12,6 +12,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"time"
 
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/packages"
@@ -43,10 +44,7 @@ func (d document) check(q packages.Query) error {
 // document returns a document that is fresh enough. If none is stored, it fetches the document. e
 // has the document's key, ecosystem and name.
 func (c *Cache) document(ctx context.Context, r Request, e store.Entry, q packages.Query) (document, error) {
-	life := q.Life
-	if life == 0 {
-		life = DocumentLife
-	}
+	life := lifeOf(q)
 	for {
 		found, text, err := c.stored(e.Key)
 		if err != nil && fault.KindOf(err) != fault.NotFound {
@@ -80,6 +78,14 @@ func (c *Cache) document(ctx context.Context, r Request, e store.Entry, q packag
 			return got, err
 		}
 	}
+}
+
+// lifeOf returns how long a stored document may be used.
+func lifeOf(q packages.Query) time.Duration {
+	if q.Life == 0 {
+		return DocumentLife
+	}
+	return q.Life
 }
 
 // stored returns the entry and the content of a stored document.

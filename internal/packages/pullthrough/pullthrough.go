@@ -125,6 +125,7 @@ type Cache struct {
 	mu      sync.Mutex
 	flights map[string]chan struct{} // by key; closed when the fetch has ended
 	indexes map[string]any           // parsed documents, by ecosystem and key
+	weighed weighedIndexes           // parsed documents with a weight
 	tokens  tokens
 	inspected
 }
@@ -168,6 +169,9 @@ func (c *Cache) parsed(ctx context.Context, e packages.Ecosystem, key string, pa
 	full := string(e) + " " + key
 	c.mu.Lock()
 	found := c.indexes[full]
+	if w, ok := c.weighed.all[full]; ok {
+		found = w
+	}
 	c.mu.Unlock()
 	if key != "" && found != nil {
 		return found, nil
@@ -182,6 +186,10 @@ func (c *Cache) parsed(ctx context.Context, e packages.Ecosystem, key string, pa
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if w, ok := created.(weighed); ok {
+		c.weighed.keep(full, w)
+		return created, nil
+	}
 	for other := range c.indexes {
 		if len(c.indexes) < maxIndexes {
 			break

@@ -119,6 +119,10 @@ func (r *Reader) Advisories(e packages.Ecosystem) (*os.File, error) { return r.o
 // error has the kind NotFound if there are none.
 func (r *Reader) Keyring() (*os.File, error) { return r.open(KeyringFile) }
 
+// Entry returns the entry of a key, without a look at its content. The error has the kind NotFound if
+// there is none.
+func (r *Reader) Entry(key string) (Entry, error) { return r.entry(key) }
+
 func (r *Reader) entry(key string) (Entry, error) {
 	f, err := r.open(shardPath(entriesDir, keySum(key)))
 	if err != nil {

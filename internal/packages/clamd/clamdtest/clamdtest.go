@@ -38,7 +38,7 @@ func Start(t *testing.T, lines string) string {
 	socket, config := filepath.Join(dir, "s"), filepath.Join(dir, "clamd.conf")
 	for name, text := range map[string]string{
 		filepath.Join(dir, "test.ndb"): "Crannog.Test:0:*:" + hex.EncodeToString([]byte(Signature)) + "\n",
-		config: fmt.Sprintf("LocalSocket %s\nDatabaseDirectory %s\nTemporaryDirectory %s\nForeground yes\nSelfCheck 0\n%s", socket, dir, dir, lines),
+		config:                         fmt.Sprintf("LocalSocket %s\nDatabaseDirectory %s\nTemporaryDirectory %s\nForeground yes\nSelfCheck 0\n%s", socket, dir, dir, lines),
 	} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
