@@ -63,7 +63,7 @@ func npmRegistry(t *testing.T, texts map[string]string) *httptest.Server {
 	return s
 }
 
-// The confined process has files scanned by a real daemon, which it cannot reach itself.
+// P76: The confined process has files scanned by a real daemon, which it cannot reach itself.
 func TestPackagesAreScannedByTheController(t *testing.T) {
 	address := clamdtest.Start(t, "AlertExceedsMax yes\n")
 	registry := npmRegistry(t, map[string]string{"good": "text", "bad": "a " + clamdtest.Signature, "late": "text"})

@@ -93,6 +93,7 @@ func (c *cache) result(sum string) string {
 	return filepath.Join(c.state, store.DirName, "results", sum[:2], sum)
 }
 
+// P78: A result counts for the same bytes and the same database only.
 func TestScansAreKeptByDigestAndDatabase(t *testing.T) {
 	c, s, now := newCache(t), &scanner{version: "ClamAV 1/1"}, time.Now()
 	clock := func() time.Time { return now }

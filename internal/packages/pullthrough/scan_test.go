@@ -32,7 +32,7 @@ func (e *examining) Examine(_ context.Context, r examine.Request, f *os.File) (e
 
 func scanned(r *pullthrough.Request) { r.Scan = &packages.ScanRule{Layer: "project"} }
 
-// Each file is scanned before it is passed on, in every ecosystem, also the lists of an archive.
+// P76: Each file is scanned before it is passed on, in every ecosystem.
 func TestFilesAreScannedBeforeTheyArePassedOn(t *testing.T) {
 	r := newRegistry(t)
 	r.npm("a", version{"1.0.0", "one", 90 * day})
@@ -109,7 +109,7 @@ func TestStoredFindingsAreUsed(t *testing.T) {
 	}
 }
 
-// A database that is too old refuses what it knows nothing about.
+// P77: A database that is too old refuses what it knows nothing about.
 func TestOldAdvisoriesRefuse(t *testing.T) {
 	r, s := newRegistry(t), newStorage(t)
 	r.npm("a", version{"1.0.0", "one", 900 * day})
