@@ -99,7 +99,7 @@ func TestLargeLayersNeedRoom(t *testing.T) {
 
 // A layer of more than a gigabyte passes the real limits. It takes a few gigabytes of disk, so only
 // the complete tests do it.
-func TestLayerBeyondAGigabyte(t *testing.T) {
+func TestLayerBeyondAGigabyteThroughCache(t *testing.T) {
 	if os.Getenv("CRANNOG_TEST_FULL") == "" {
 		t.Skip("CRANNOG_TEST_FULL is not set")
 	}
