@@ -10,6 +10,7 @@ type AdvisoryDatabase struct {
 	Packages   int        `json:"packages" doc:"Packages that the advisories are about."`
 	ImportedAt *time.Time `json:"imported_at,omitempty" doc:"Absent if it is damaged."`
 	ModifiedAt *time.Time `json:"modified_at,omitempty" doc:"When the newest advisory was last modified by its publisher."`
+	Stale      bool       `json:"stale,omitempty" doc:"It is more than 14 days old, so newer advisories are unknown."`
 	Damaged    bool       `json:"damaged,omitempty" doc:"It cannot be read. Packages of the ecosystem are refused until it is imported again."`
 }
 

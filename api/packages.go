@@ -15,6 +15,7 @@ type PackageFact struct {
 	Scripts   []string `json:"scripts,omitempty" doc:"Scripts that the version runs when it is installed."`
 
 	Advisories []string `json:"advisories,omitempty" doc:"IDs of advisories that affect the version, or removed versions of a document, if the policy has packages.advisories."`
+	Scan       string   `json:"scan,omitempty" doc:"Result of the scan, with the version of the scanner, if the policy has packages.scan."`
 	Findings   []string `json:"findings,omitempty" doc:"What an inspection of the content found, if the policy has packages.content."`
 }
 

@@ -147,7 +147,8 @@ func (a cacheVerbs) verifyCommand() *cobra.Command {
 		Use: "verify", Short: "Compare the package cache with its digests", Args: cobra.NoArgs,
 		Long: "Read everything in the package cache, and compare it with its digests. What is damaged is\n" +
 			"removed, and fetched again when a sandbox needs it. The command fails if something was\n" +
-			"damaged. A sandbox never gets damaged data, because it is also compared each time.",
+			"damaged. Data is also compared when a sandbox gets it: what has 64 MiB or more at most\n" +
+			"once a minute, and all else each time.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withInterrupt(cmd.Context(), func(ctx context.Context, c *connection) error {
 				done, err := c.VerifyPackages(ctx)

@@ -126,7 +126,7 @@ func (a cacheVerbs) advisoryListCommand() *cobra.Command {
 	var f listFlags
 	cmd := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List the advisory databases", Args: cobra.NoArgs,
-		Long: "List the advisory databases. NEWEST is when the newest advisory was last modified by its\npublisher.",
+		Long: "List the advisory databases. NEWEST is when the newest advisory was last modified by its\npublisher. A database whose newest advisory is more than 14 days old is named in a warning.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.with(cmd.Context(), func(c *connection) error {
 				all, err := c.Advisories(cmd.Context())
@@ -134,6 +134,11 @@ func (a cacheVerbs) advisoryListCommand() *cobra.Command {
 					return fail("list advisory databases", err)
 				}
 				now := time.Now()
+				for _, d := range all {
+					if d.Stale {
+						fmt.Fprintf(a.Stderr, "warning: the advisories of %s are more than 14 days old, and newer ones are unknown; download and import them again\n", inert(d.Ecosystem))
+					}
+				}
 				return list(&a.terminal, &f, all, func(d api.AdvisoryDatabase) string { return d.Ecosystem },
 					[]string{"ECOSYSTEM", "ADVISORIES", "PACKAGES", "IMPORTED", "NEWEST"}, func(d api.AdvisoryDatabase) []string {
 						if d.Damaged {

@@ -64,6 +64,7 @@ func (a doctorVerbs) examine(ctx context.Context) []finding {
 	findings := append(a.checkEngines(ctx),
 		checkMemory(), checkState(a.config.State), checkDisk(a.config.State), checkPort(ctx, a.config), a.checkProxies(), checkClock(), checkConsole())
 	findings = append(findings, checkPrograms()...)
+	findings = append(findings, checkPackages(ctx, a.config)...)
 	return append(findings, a.checkCauseway(ctx)...)
 }
 

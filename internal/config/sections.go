@@ -21,6 +21,7 @@ type HostFiles struct {
 	Mounts   string // directories that callers with a key may mount by name
 	Etc      string // further paths of /etc
 	Keyrings string // further keys that may sign Debian archives
+	Scanner  string // address of the scanner of packages
 }
 
 // Webhook has the address that receives approval requests, and the secret that signs the messages.

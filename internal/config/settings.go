@@ -59,6 +59,7 @@ var settings = []setting{
 	size("image_budget", "disk space for images; 0 is 50g or half of the free space, whichever is less", func(c *Config) *int64 { return &c.Images.Budget }),
 	size("package_budget", "disk space for the package cache; 0 is 10g or a tenth of the free space, whichever is less", func(c *Config) *int64 { return &c.Disk.Packages }),
 	text("package_keyrings", "files with OpenPGP keys that may sign Debian archives, besides the host's own, separated by commas", func(c *Config) *string { return &c.HostFiles.Keyrings }),
+	text("package_scanner", "ClamAV's daemon for packages.scan of a policy: unix:///PATH or tcp://HOST:PORT; empty is unix:///run/clamav/clamd.ctl", func(c *Config) *string { return &c.HostFiles.Scanner }),
 	size("volume_budget", "disk space for the volumes of one key; 0 is 20g", func(c *Config) *int64 { return &c.Disk.Volumes }),
 	duration("snapshot_retention", "time for which a snapshot is kept; 0 is until it is removed", func(c *Config) *time.Duration { return &c.Snapshots.Retention }),
 	duration("default_timeout", "default lifetime of a sandbox", func(c *Config) *time.Duration { return &c.Lifetime.Default }),

@@ -18,7 +18,7 @@ var logLevels = []string{"debug", "info", "warn", "error"}
 
 // Validate reports every invalid setting, before a socket or file is opened.
 func (c Config) Validate() error {
-	return errors.Join(c.checkState(), c.checkListen(), c.checkLogLevel(), c.checkURL(), c.checkLimits(), c.checkWebhook(), c.checkMCP(), c.checkPolicies(), c.checkDocker(), c.checkMicroVM(), c.checkAttachment(), c.checkHostEtc(), c.checkKeyrings(), c.checkCapacity(), c.checkConnections(), c.checkAudit())
+	return errors.Join(c.checkState(), c.checkListen(), c.checkLogLevel(), c.checkURL(), c.checkLimits(), c.checkWebhook(), c.checkMCP(), c.checkPolicies(), c.checkDocker(), c.checkMicroVM(), c.checkAttachment(), c.checkHostEtc(), c.checkKeyrings(), c.checkScanner(), c.checkCapacity(), c.checkConnections(), c.checkAudit())
 }
 
 func (c Config) checkState() error {
@@ -191,6 +191,17 @@ func (c Config) checkKeyrings() error {
 		}
 	}
 	return errors.Join(problems...)
+}
+
+// checkScanner rejects what is no address of a scanner.
+func (c Config) checkScanner() error {
+	scheme, rest, _ := strings.Cut(c.HostFiles.Scanner, "://")
+	_, _, err := net.SplitHostPort(rest)
+	switch {
+	case c.HostFiles.Scanner == "", scheme == "unix" && filepath.IsAbs(rest), scheme == "tcp" && err == nil:
+		return nil
+	}
+	return fmt.Errorf("package_scanner: %q is not an address such as unix:///run/clamav/clamd.ctl or tcp://127.0.0.1:3310", c.HostFiles.Scanner)
 }
 
 // Limits of waiting and of concurrent starts.

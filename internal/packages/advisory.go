@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Severity is how serious an advisory is. The zero Severity is unknown.
@@ -68,10 +69,17 @@ type AdvisoryRule struct {
 	Layer string
 	// Accepted reports whether the policy tolerates an advisory. Nil tolerates none.
 	Accepted func(id string) bool
+	// MaxAge is how old a database may be, and zero without a limit. MaxAgeLayer is the layer that
+	// has it.
+	MaxAge      time.Duration
+	MaxAgeLayer string
 }
 
 // RuleAdvisories is the rule of refusals because of advisories.
 const RuleAdvisories = "packages.advisories"
+
+// RuleAdvisoryAge is the rule of refusals because the advisories are too old.
+const RuleAdvisoryAge = "packages.advisories_max_age"
 
 // Limits of what a message and an audit entry say about advisories.
 const (

@@ -47,6 +47,8 @@ type Fact struct {
 	Advisories []string `json:"advisories,omitempty"`
 	// Findings are what an inspection of the content found, at most one of each kind.
 	Findings []string `json:"findings,omitempty"`
+	// Scan is the result of a scan, with the version of the scanner and of its database.
+	Scan string `json:"scan,omitempty"`
 }
 
 // MaxWithheld limits how many removed versions an audit entry names.

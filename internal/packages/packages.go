@@ -108,6 +108,9 @@ type Index struct {
 	Files map[string]string
 }
 
+// Weight is what the index takes in memory, in versions.
+func (x *Index) Weight() int { return len(x.Versions) + 1 }
+
 // Version is one version of a package, as its registry describes it.
 type Version struct {
 	// Digest is the registry's own digest of the file.

@@ -121,6 +121,9 @@ type Text struct {
 type Source interface {
 	// Text returns a text. The error is ErrAbsent if the registry does not have it.
 	Text(ctx context.Context, q Query) (Text, error)
+	// Fresh returns the SHA-256 of the stored text that Text would return. It does not read it. It
+	// returns false if Text would fetch the text, or needs more than its age to know.
+	Fresh(q Query) (string, bool)
 	// Stored returns a text that Store has stored, or ErrAbsent.
 	Stored(key string) ([]byte, error)
 	// Store stores a text that a protocol has verified or made. It is best effort: without it, the

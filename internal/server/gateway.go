@@ -17,6 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/guest/javastore"
 	"github.com/crannog/crannog/internal/guest/proxyport"
+	"github.com/crannog/crannog/internal/packages/examine"
 	"github.com/crannog/crannog/internal/packages/figures"
 	"github.com/crannog/crannog/internal/packages/store"
 	"github.com/crannog/crannog/internal/sandbox"
@@ -34,6 +35,8 @@ type egressGateway struct {
 	approver egress.Approver
 	// packages stores what the process has fetched for the package cache.
 	packages *store.Store
+	// examiner inspects and scans them.
+	examiner *examine.Examiner
 	// keyrings are the files of PackageOptions.Keyrings.
 	keyrings []string
 	// answered counts the answers of the package cache while the server serves.
@@ -67,7 +70,7 @@ func (g *egressGateway) open(ctx context.Context) (*gateway.Client, error) {
 			return g.client, nil
 		}
 	}
-	client, err := g.connect(ctx, g.stateDir, gateway.Options{Asker: g.approver, Log: g.log, Packages: g.packages})
+	client, err := g.connect(ctx, g.stateDir, gateway.Options{Asker: g.approver, Log: g.log, Packages: g.packages, Examiner: g.examiner})
 	if err != nil {
 		return nil, err
 	}

@@ -2,9 +2,12 @@ package server
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/packages"
+	"github.com/crannog/crannog/internal/packages/clamd"
+	"github.com/crannog/crannog/internal/packages/examine"
 	"github.com/crannog/crannog/internal/packages/keyring"
 	packagestore "github.com/crannog/crannog/internal/packages/store"
 )
@@ -15,6 +18,17 @@ type PackageOptions struct {
 	Budget int64
 	// Keyrings are files with keys that may sign Debian archives, besides those of the host.
 	Keyrings []string
+	// Scanner is the address of ClamAV's daemon. Empty means clamd.DefaultAddress.
+	Scanner string
+}
+
+// newExaminer returns the examiner of what the egress gateway fetches for the package cache.
+func newExaminer(o Options, cache *packagestore.Store) (*examine.Examiner, error) {
+	scanner, err := clamd.New(o.Packages.Scanner)
+	if err != nil {
+		return nil, fmt.Errorf("package_scanner: %w", err)
+	}
+	return examine.New(cache, scanner, time.Now), nil
 }
 
 // openPackages opens the package cache. Keys that the settings name must be usable.

@@ -199,7 +199,11 @@ func (d *Server) openService() error {
 	if err != nil {
 		return err
 	}
-	d.gateway = &egressGateway{stateDir: o.StateDir, packages: cache, keyrings: o.Packages.Keyrings, log: o.Log, flows: flowLog, connect: gateway.Connect, approver: d.Approvals}
+	examiner, err := newExaminer(o, cache)
+	if err != nil {
+		return err
+	}
+	d.gateway = &egressGateway{examiner: examiner, stateDir: o.StateDir, packages: cache, keyrings: o.Packages.Keyrings, log: o.Log, flows: flowLog, connect: gateway.Connect, approver: d.Approvals}
 	d.Service, err = audited.NewService(lifecycle.Deps{
 		Admission: openAdmission(o), Room: diskroom.Check{Dir: o.StateDir},
 		Store: d.store, Engines: o.Engines, Templates: o.Templates, Log: o.Log, Settings: o.Settings,

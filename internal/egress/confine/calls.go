@@ -6,7 +6,7 @@ import "golang.org/x/sys/unix"
 var plainCalls = []uint32{
 	// Open descriptors. Truncation is not allowed, because audit files are among them.
 	unix.SYS_READ, unix.SYS_WRITE, unix.SYS_CLOSE, unix.SYS_FSTAT, unix.SYS_LSEEK, unix.SYS_FDATASYNC,
-	unix.SYS_PREAD64, unix.SYS_READV, unix.SYS_WRITEV, unix.SYS_PIPE2, unix.SYS_SPLICE, unix.SYS_SENDFILE,
+	unix.SYS_PREAD64, unix.SYS_FSTATFS, unix.SYS_READV, unix.SYS_WRITEV, unix.SYS_PIPE2, unix.SYS_SPLICE, unix.SYS_SENDFILE,
 	// Certificates and the resolver's configuration.
 	unix.SYS_GETDENTS64, unix.SYS_READLINKAT, unix.SYS_UNAME,
 	// The runtime's memory.

@@ -20,6 +20,7 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/host/reexec"
+	"github.com/crannog/crannog/internal/packages/examine"
 	"github.com/crannog/crannog/internal/packages/lockfile"
 	"github.com/crannog/crannog/internal/packages/store"
 )
@@ -36,6 +37,8 @@ type Options struct {
 	Start func(*exec.Cmd) error
 	// Packages stores the packages that the gateway has fetched. Nil stores none.
 	Packages PackageStore
+	// Examiner inspects and scans what the gateway has fetched. Nil does neither.
+	Examiner Examiner
 	// Event is called for the events of all attachments, in order.
 	Event func(Event)
 }
@@ -43,6 +46,11 @@ type Options struct {
 // PackageStore stores packages. store.Store is one.
 type PackageStore interface {
 	Put(e store.Entry, content io.Reader) error
+}
+
+// Examiner examines packages. examine.Examiner is one.
+type Examiner interface {
+	Examine(ctx context.Context, r examine.Request, file io.ReaderAt) (examine.Answer, error)
 }
 
 func (o Options) program() string {
@@ -58,6 +66,7 @@ type Client struct {
 	peer     *peer
 	approver egress.Approver
 	packages PackageStore
+	examiner Examiner
 	info     Info
 	version  int // the protocol version in use
 	events   *queue
@@ -150,10 +159,10 @@ func dial(ctx context.Context, dir *os.File, o Options, about hello, replace boo
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Unavailable, "causeway_unreachable", "the process that holds the sandboxes' networks cannot be reached")
 	}
-	c := &Client{approver: o.Asker, packages: o.Packages, events: newQueue(o.Event), controlled: map[string]bool{}}
+	c := &Client{approver: o.Asker, packages: o.Packages, examiner: o.Examiner, events: newQueue(o.Event), controlled: map[string]bool{}}
 	// Accept files only where there is a store for packages. The process may have been taken over,
-	// so keep accepts nothing but regular files.
-	c.peer = newPeer(conn.(*net.UnixConn), o.Packages != nil, c.handle)
+	// so keep and examine accept nothing but regular files.
+	c.peer = newPeer(conn.(*net.UnixConn), o.Packages != nil || o.Examiner != nil, c.handle)
 	go func() {
 		err := c.peer.serve()
 		c.events.end()

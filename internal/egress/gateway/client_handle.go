@@ -21,6 +21,8 @@ func (c *Client) handle(ctx context.Context, call string, body json.RawMessage, 
 	switch call {
 	case callKeep:
 		return struct{}{}, c.keep(body, files)
+	case callExamine:
+		return c.examine(ctx, body, files)
 	case callAsk:
 		var ask askBody
 		if err := strict(body, &ask); err != nil {

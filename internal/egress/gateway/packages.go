@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/packages/pullthrough"
 	"github.com/crannog/crannog/internal/packages/store"
@@ -20,6 +22,7 @@ import (
 // digest and stores it.
 type packageCache struct {
 	*store.Reader
+	dir    *os.File // of the cache, on the disk on which fetched files are too
 	create func() (*os.File, error)
 	cache  *pullthrough.Cache
 }
@@ -34,8 +37,19 @@ func openPackages(dir *os.File) (*os.File, error) {
 	return store.OpenDir(state)
 }
 
+// Room implements pullthrough.Roomy.
+func (p *packageCache) Room() (int64, error) {
+	raw, err := p.dir.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var s unix.Statfs_t
+	controlErr := raw.Control(func(fd uintptr) { err = unix.Fstatfs(int(fd), &s) })
+	return int64(s.Bavail) * s.Bsize, errors.Join(controlErr, err)
+}
+
 func openPackageCache(dir *os.File, create func() (*os.File, error)) *packageCache {
-	p := &packageCache{Reader: store.NewReader(dir), create: create}
+	p := &packageCache{Reader: store.NewReader(dir), dir: dir, create: create}
 	p.cache = pullthrough.New(p, time.Now)
 	return p
 }
@@ -66,13 +80,16 @@ func (p *packageCache) Keep(ctx context.Context, e store.Entry, content *os.File
 	if owner == nil {
 		return errGone
 	}
-	ctx, cancel := context.WithTimeout(ctx, keepTimeout)
+	ctx, cancel := context.WithTimeout(ctx, keepTimeout+time.Duration(e.Size/keepRate)*time.Second)
 	defer cancel()
 	return owner.call(ctx, callKeep, keepBody{Sandbox: b.id, Entry: e}, nil, content)
 }
 
-// keepTimeout is how long a controller may take to store a package.
-const keepTimeout = 2 * time.Minute
+// A controller may take keepTimeout to store a package, and a second more for each keepRate bytes.
+const (
+	keepTimeout = 2 * time.Minute
+	keepRate    = 20 << 20
+)
 
 // keep stores a package that the process has fetched.
 func (c *Client) keep(body json.RawMessage, files []*os.File) error {
@@ -80,21 +97,13 @@ func (c *Client) keep(body json.RawMessage, files []*os.File) error {
 	if err := strict(body, &req); err != nil {
 		return badMessage(err)
 	}
-	c.mu.Lock()
-	controls := c.controlled[req.Sandbox]
-	c.mu.Unlock()
-	if !controls || c.packages == nil || len(files) != 1 {
+	if !c.controls(req.Sandbox) || c.packages == nil || len(files) != 1 {
 		return fault.New(fault.Invalid, "causeway_protocol", "this controller stores no package for that sandbox")
 	}
-	info, err := files[0].Stat()
-	if err != nil {
+	if err := regular(files[0], req.Entry.Size); err != nil {
 		return err
 	}
-	// Reading a file of another kind could block for ever, or have an effect.
-	if !info.Mode().IsRegular() || info.Size() != req.Entry.Size {
-		return fault.New(fault.Invalid, "package_file", "a package must be a regular file of its entry's size")
-	}
-	if err := c.packages.Put(req.Entry, io.NewSectionReader(files[0], 0, info.Size())); err != nil {
+	if err := c.packages.Put(req.Entry, io.NewSectionReader(files[0], 0, req.Entry.Size)); err != nil {
 		return fmt.Errorf("store %s: %w", req.Entry.Key, err)
 	}
 	return nil

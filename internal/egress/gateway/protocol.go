@@ -8,6 +8,7 @@ import (
 	"github.com/crannog/crannog/internal/egress/confine"
 	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/packages/examine"
 	"github.com/crannog/crannog/internal/packages/lockfile"
 	"github.com/crannog/crannog/internal/packages/store"
 )
@@ -59,13 +60,18 @@ const withContent = 7
 // withContainers is the first version in which a policy's document has isolation.containers.
 const withContainers = 8
 
+// withScan is the first version in which packages has scan and advisories_max_age, and in which the
+// gateway asks its controller to examine files.
+const withScan = 8
+
 // checkSupported rejects a policy with gateway settings that do not exist in a version. Without them
 // the gateway would allow what the policy forbids.
 func checkSupported(layers []policy.Layer, version int) error {
 	for _, l := range layers {
 		p := l.Document.Packages
 		if version < withPackages && p.Installs() || version < withEcosystems && p.BeyondNPM() || version < withImages && p.Images() ||
-			version < withAdvisories && p.Advises() || version < withLockfiles && p.Locks() || version < withContent && p.Inspects() {
+			version < withAdvisories && p.Advises() || version < withLockfiles && p.Locks() || version < withContent && p.Inspects() ||
+			version < withScan && (p.Scans() || p.AdvisoriesMaxAge > 0) {
 			return fault.New(fault.Conflict, "causeway_version", "the process that holds the sandboxes' networks is of an earlier version, which lacks settings of packages in this policy").
 				WithHint("end the sandboxes that it holds, and try again")
 		}
@@ -111,6 +117,8 @@ const (
 	callEvent = "event"
 	// callKeep asks the controller to store a package. The content is sent as a file.
 	callKeep = "keep"
+	// callExamine asks the controller to inspect or scan a package. The content is sent as a file.
+	callExamine = "examine"
 )
 
 // hello is the first message from a controller. The answer, welcome, contains it too. Build
@@ -204,6 +212,12 @@ type askBody struct {
 type keepBody struct {
 	Sandbox string      `json:"sandbox"`
 	Entry   store.Entry `json:"entry"`
+}
+
+// examineBody is a package to examine. A controller examines packages only for its own sandboxes.
+type examineBody struct {
+	Sandbox string          `json:"sandbox"`
+	Request examine.Request `json:"request"`
 }
 
 // Status is the state of one sandbox's attachment.

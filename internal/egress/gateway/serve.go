@@ -39,7 +39,7 @@ const (
 	hardMemory = 4 << 30
 	// maxFileBytes limits every file that the process writes: flow files, spooled bodies, packages
 	// and its log.
-	maxFileBytes = store.MaxBlob + 1<<20
+	maxFileBytes = store.MaxLayer + 1<<20
 	// maxDescriptors is enough for 256 sandboxes with 256 connections each, and as many again for
 	// attachments, flow files and closing connections.
 	maxDescriptors = 1 << 17

@@ -3,6 +3,7 @@ package policy
 import (
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/crannog/crannog/internal/packages"
 )
@@ -10,9 +11,15 @@ import (
 // maxAdvisoryID limits the length of an advisory's ID.
 const maxAdvisoryID = 128
 
+// minAdvisoryAge is the minimum of packages.advisories_max_age. Advisories are published each hour
+// at most.
+const minAdvisoryAge = Duration(time.Hour)
+
 // Advises reports whether the document has settings about advisories, which earlier versions of the
 // gateway do not know.
-func (p Packages) Advises() bool { return p.Advisories != "" || len(p.Accepted) > 0 }
+func (p Packages) Advises() bool {
+	return p.Advisories != "" || len(p.Accepted) > 0 || p.AdvisoriesMaxAge > 0
+}
 
 // advisories combines the layers' settings about advisories.
 type advisories struct {
@@ -20,6 +27,9 @@ type advisories struct {
 	layer    string
 	by       []string // the layers that have one
 	accepted []packageList
+	// maxAge is how old the databases may be, and zero without a limit.
+	maxAge      Duration
+	maxAgeLayer string
 }
 
 func (a *advisories) merge(l Layer) {
@@ -31,13 +41,16 @@ func (a *advisories) merge(l Layer) {
 			a.level, a.layer = level, l.Kind
 		}
 	}
+	if age := d.AdvisoriesMaxAge; age > 0 && (a.maxAge == 0 || age < a.maxAge) {
+		a.maxAge, a.maxAgeLayer = age, l.Kind
+	}
 	if len(d.Accepted) > 0 {
 		a.accepted = append(a.accepted, packageList{l.Kind, d.Accepted})
 	}
 }
 
 func (a *advisories) into(p *Packages) {
-	p.Advisories = ""
+	p.Advisories, p.AdvisoriesMaxAge = "", a.maxAge
 	if a.level != packages.SeverityUnknown {
 		p.Advisories = a.level.String()
 	}
@@ -68,12 +81,16 @@ func (p *Policy) Advisories() *packages.AdvisoryRule {
 	if a.level == packages.SeverityUnknown {
 		return nil
 	}
-	return &packages.AdvisoryRule{Level: a.level, Layer: a.layer, Accepted: a.accepts}
+	return &packages.AdvisoryRule{Level: a.level, Layer: a.layer, Accepted: a.accepts, MaxAge: time.Duration(a.maxAge), MaxAgeLayer: a.maxAgeLayer}
 }
 
 // advisories checks a document's settings about advisories.
 func (c *checker) advisories(p *Packages) {
 	c.word("packages.advisories", p.Advisories, packages.Severities())
+	c.duration("packages.advisories_max_age", p.AdvisoriesMaxAge, maxMinAge)
+	if p.AdvisoriesMaxAge > 0 && p.AdvisoriesMaxAge < minAdvisoryAge {
+		c.bad("packages.advisories_max_age", "%s is shorter than %s", p.AdvisoriesMaxAge, minAdvisoryAge)
+	}
 	c.list("packages.accepted", len(p.Accepted), maxEntries, p.Accepted != nil && len(p.Accepted) == 0)
 	for i, id := range p.Accepted {
 		if len(id) > maxAdvisoryID || !advisoryID(id) {
@@ -97,6 +114,9 @@ func (w *widening) advisories(a, b *advisories) {
 	case b.level > a.level:
 		w.add("packages.advisories: %s becomes %s", a.level, b.level)
 	}
+	if a.maxAge > 0 && (b.maxAge == 0 || b.maxAge > a.maxAge) {
+		w.add("packages.advisories_max_age: %s becomes %s", a.maxAge, limitOf(b.maxAge))
+	}
 	for _, l := range b.accepted {
 		for _, id := range l.entries {
 			if b.accepts(id) && !a.accepts(id) {
@@ -105,4 +125,12 @@ func (w *widening) advisories(a, b *advisories) {
 		}
 		return // what the first list lacks is not accepted
 	}
+}
+
+// limitOf describes a limit of the age of databases.
+func limitOf(age Duration) string {
+	if age == 0 {
+		return "unlimited"
+	}
+	return age.String()
 }

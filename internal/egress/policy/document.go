@@ -225,6 +225,10 @@ type Packages struct {
 	// high, moderate or low. The lowest of all layers counts. It needs an imported advisory database
 	// for each ecosystem in cache.
 	Advisories string `yaml:"advisories,omitempty" json:"advisories,omitempty"`
+	// How old the imported advisories of an ecosystem may be: 1h to 8760h. With older ones its
+	// packages are refused, because new advisories are unknown. The shortest of all layers counts.
+	// Default is no limit.
+	AdvisoriesMaxAge Duration `yaml:"advisories_max_age,omitempty" json:"advisories_max_age,omitempty"`
 	// Advisories that are tolerated nevertheless, by their ID or an alias, such as
 	// GHSA-35jh-r3h4-6jhm. An advisory must be in each layer's list, and each layer with advisories
 	// needs one. Default is none.
@@ -243,6 +247,10 @@ type Packages struct {
 	// Packages with findings that may be installed despite refuse, in the form of allow. A package
 	// must match each layer's list, and each layer with refuse needs one. Default is none.
 	Tolerated []string `yaml:"tolerated,omitempty" json:"tolerated,omitempty"`
+	// The scanner that must find nothing in a file before it is served: clamd, ClamAV's daemon at the
+	// server's setting package_scanner. A file that cannot be scanned is refused. It holds if one
+	// layer has it.
+	Scan string `yaml:"scan,omitempty" json:"scan,omitempty"`
 }
 
 // Registry is a host that serves packages.

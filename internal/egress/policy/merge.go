@@ -58,6 +58,7 @@ func (p *Policy) conflicts(warnings *[]Warning) error {
 	c.registries(p.merged.Packages.Registries)
 	p.installs.lockedWarnings(warnings)
 	p.installs.contentWarnings(warnings)
+	p.installs.scanWarnings(warnings)
 	for i, b := range p.merged.Secrets.Bind {
 		field := "secrets.bind[" + strconv.Itoa(i) + "]"
 		switch got := p.Connect(b.Host, b.Port); {

@@ -15,7 +15,7 @@ const maxMinAge = Duration(8760 * time.Hour)
 // Installs reports whether the document has settings about installing packages.
 func (p Packages) Installs() bool {
 	return len(p.Cache) > 0 || len(p.Registries) > 0 || p.MinAge > 0 || len(p.Allow) > 0 || len(p.Deny) > 0 || p.Offline != nil ||
-		len(p.Unverified) > 0 || len(p.Undated) > 0 || p.Advises() || p.Locks() || p.Inspects()
+		len(p.Unverified) > 0 || len(p.Undated) > 0 || p.Advises() || p.Locks() || p.Inspects() || p.Scans()
 }
 
 // BeyondNPM reports whether the document has settings that earlier versions of the gateway do not
@@ -52,6 +52,7 @@ type installs struct {
 	advisories advisories
 	locked     lockedInstalls
 	content    inspected
+	scan       scanned
 }
 
 type packageList struct {
@@ -92,6 +93,7 @@ func (i *installs) merge(l Layer) {
 	i.advisories.merge(l)
 	i.locked.merge(l)
 	i.content.merge(l)
+	i.scan.merge(l)
 }
 
 func (i *installs) into(m *Document) {
@@ -112,6 +114,7 @@ func (i *installs) into(m *Document) {
 	i.advisories.into(p)
 	i.locked.into(p)
 	i.content.into(p)
+	p.Scan = i.scan.scanner
 }
 
 // Registry returns the ecosystem of a host whose packages come from the cache.
@@ -236,6 +239,7 @@ func (c *checker) packages(p *Packages) {
 	}
 	c.advisories(p)
 	c.word(packages.RuleContent, p.Content, contentModes)
+	c.word(packages.RuleScan, p.Scan, scanners)
 }
 
 func (c *checker) packageEntry(field, entry string) {
@@ -295,6 +299,7 @@ func (w *widening) installs(a, b *installs) {
 	w.advisories(&a.advisories, &b.advisories)
 	w.locked(&a.locked, &b.locked)
 	w.content(&a.content, &b.content)
+	w.scan(&a.scan, &b.scan)
 	for _, l := range a.deny {
 		for _, entry := range l.entries {
 			if !slices.ContainsFunc(b.deny, func(n packageList) bool { return slices.Contains(n.entries, entry) }) {

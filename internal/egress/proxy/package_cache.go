@@ -42,7 +42,7 @@ func (x *exchange) serveFromCache() (bool, *refusal) {
 		Ecosystem: ecosystem, Origin: x.origin(), Path: x.action.path, Offline: x.gen.policy.Offline(),
 		Gate: x.gen.policy.LockedGate(x.gen.policy.Gate(time.Now), x.handler.back.locked), Lock: x.lock,
 		Dated: x.gen.policy.Dated(), Unverified: x.gen.policy.Unverified, Advisories: x.gen.policy.Advisories(),
-		Content:  x.gen.policy.Content(x.handler.back.locked),
+		Content: x.gen.policy.Content(x.handler.back.locked), Scan: x.gen.policy.Scan(),
 		Upstream: upstream, Accept: x.r.Header.Values("Accept"),
 	})
 	if err != nil {
@@ -58,6 +58,9 @@ func (x *exchange) serveFromCache() (bool, *refusal) {
 		return false, unrecorded(err)
 	}
 	answer.Fact.Fetched = upstream.fetched.Load()
+	if err := x.partly(&answer); err != nil {
+		return false, x.failed(err)
+	}
 	x.record.Package, x.record.Status = &answer.Fact, answer.Status
 	x.deliver(answer)
 	return true, nil

@@ -30,7 +30,7 @@ func packageFact(f *packages.Fact) *api.PackageFact {
 	}
 	return &api.PackageFact{
 		Ecosystem: string(f.Ecosystem), Name: f.Name, Version: f.Version, Hash: f.Hash, Verdict: f.Verdict,
-		Cached: f.Cached, Fetched: f.Fetched, Withheld: f.Withheld, Scripts: f.Scripts, Advisories: f.Advisories, Findings: f.Findings,
+		Cached: f.Cached, Fetched: f.Fetched, Withheld: f.Withheld, Scripts: f.Scripts, Advisories: f.Advisories, Findings: f.Findings, Scan: f.Scan,
 	}
 }
 

@@ -124,6 +124,7 @@ func toAdvisoryDatabase(d advisory.Listed) api.AdvisoryDatabase {
 	out := api.AdvisoryDatabase{Ecosystem: string(d.Ecosystem), Releases: d.Releases, Advisories: d.Advisories, Packages: d.Packages, Damaged: d.Damaged}
 	if !d.Imported.IsZero() {
 		out.ImportedAt = &d.Imported
+		out.Stale = d.Stale(advisory.StaleAfter, time.Now())
 	}
 	if !d.Modified.IsZero() {
 		out.ModifiedAt = &d.Modified

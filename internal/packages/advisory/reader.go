@@ -45,12 +45,15 @@ func missing(e packages.Ecosystem) error {
 		WithHint("import one with crannog cache advisories import")
 }
 
-// Check returns an error if the advisories of an ecosystem cannot be read.
-func (r *Reader) Check(e packages.Ecosystem) error {
+// Info describes the database of an ecosystem. It returns an error if the database cannot be read.
+func (r *Reader) Info(e packages.Ecosystem) (Info, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, err := r.current(e)
-	return err
+	o, err := r.current(e)
+	if err != nil {
+		return Info{}, err
+	}
+	return o.Info, nil
 }
 
 // Find returns the advisories that affect a version. origin may be nil.

@@ -131,7 +131,7 @@ func TestImportAddsAndReplaces(t *testing.T) {
 	if err := d.Remove(packages.NPM); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.reader.Check(packages.NPM); fault.CodeOf(err) != "advisories_missing" {
+	if _, err := d.reader.Info(packages.NPM); fault.CodeOf(err) != "advisories_missing" {
 		t.Errorf("after Remove: got %v, want advisories_missing", err)
 	}
 	for e, kind := range map[packages.Ecosystem]fault.Kind{packages.NPM: fault.NotFound, "../npm": fault.Invalid} {
@@ -216,7 +216,7 @@ func TestDamagedDatabaseIsAnError(t *testing.T) {
 	}
 	for _, n := range []int{0, 1, 40, len(whole) / 2, len(whole) - 1} {
 		put(whole[:n])
-		if err := d.reader.Check(packages.NPM); fault.CodeOf(err) != "advisories_damaged" {
+		if _, err := d.reader.Info(packages.NPM); fault.CodeOf(err) != "advisories_damaged" {
 			t.Errorf("the first %d bytes: got %v, want advisories_damaged", n, err)
 		}
 	}
@@ -239,7 +239,7 @@ func TestDatabaseOfAnotherEcosystemIsRefused(t *testing.T) {
 	if err := os.Rename(d.path(packages.NPM), d.path(packages.PyPI)); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.reader.Check(packages.PyPI); fault.CodeOf(err) != "advisories_damaged" {
+	if _, err := d.reader.Info(packages.PyPI); fault.CodeOf(err) != "advisories_damaged" {
 		t.Errorf("got %v, want advisories_damaged", err)
 	}
 }

@@ -58,15 +58,17 @@ const (
 	// maxDetails limits how many entries a finding names.
 	maxDetails = 3
 	maxPath    = 120
+	// MaxFindings limits the findings of one package.
+	MaxFindings = 5
 )
 
 // Finding is what is wrong with a package. There is at most one of each code.
 type Finding struct {
-	Code Code
+	Code Code `json:"code"`
 	// Details are at most a few entries, in printable characters.
-	Details []string
+	Details []string `json:"details"`
 	// More is the number of further entries.
-	More int
+	More int `json:"more,omitempty"`
 }
 
 // String returns the finding as a text of limited length.

@@ -27,6 +27,10 @@ const (
 	maxFiles    = 256
 	// maxTotal limits the size of all lockfiles together.
 	maxTotal = 32 << 20
+	// maxIncludes limits the files to which one requirements file refers, and maxIncludeDepth how
+	// often one leads to the next.
+	maxIncludes     = 64
+	maxIncludeDepth = 8
 )
 
 // parsers are the formats by the names of their files.
@@ -71,7 +75,7 @@ func Collect(ctx context.Context, dir string) (*Set, error) {
 		return nil, fault.Wrap(err, fault.Invalid, "workspace_invalid", "the workspace cannot be opened to read its lockfiles")
 	}
 	defer root.Close()
-	s := &search{root: root, collector: newCollector()}
+	s := &search{root: root, collector: newCollector(), seen: map[string]bool{}}
 	// Directories of one level are searched before those below them, in the order of their names,
 	// so a limit always leaves out the same ones.
 	level := []string{"."}
@@ -104,6 +108,8 @@ type search struct {
 	dirs      int
 	files     int
 	size      int64
+	// seen are the files that were read, so that none is read twice.
+	seen map[string]bool
 }
 
 // directory reads the lockfiles of a directory, and returns its directories.
@@ -127,7 +133,7 @@ func (s *search) directory(ctx context.Context, at string) (below []string) {
 			below = append(below, path.Join(at, name))
 		case f.Type().IsRegular():
 			if parse := parserOf(name); parse != nil && ctx.Err() == nil {
-				s.file(path.Join(at, name), parse)
+				s.file(path.Join(at, name), parse, nil)
 			}
 		case f.Type()&fs.ModeSymlink != 0 && parserOf(name) != nil:
 			s.collector.skip(path.Join(at, name), "it is a link")
@@ -136,8 +142,17 @@ func (s *search) directory(ctx context.Context, at string) (below []string) {
 	return below
 }
 
-// file reads one lockfile. Nothing of a file that cannot be read is in the set.
-func (s *search) file(at string, parse func(text []byte, c *collector) error) {
+// file reads one lockfile, and those to which it refers. Nothing of a file that cannot be read is in
+// the set. from are the files that lead to it.
+func (s *search) file(at string, parse func(text []byte, c *collector) error, from []string) {
+	if slices.Contains(from, at) {
+		s.collector.skip(at, "it refers to itself")
+		return
+	}
+	if s.seen[at] {
+		return
+	}
+	s.seen[at] = true
 	if s.files++; s.files > maxFiles {
 		if s.files == maxFiles+1 {
 			s.collector.skip(at, "the workspace has more lockfiles than are read")
@@ -161,6 +176,37 @@ func (s *search) file(at string, parse func(text []byte, c *collector) error) {
 	if err := s.collector.join(one); err != nil {
 		s.collector.skip(at, err.Error())
 	}
+	for _, name := range one.includes {
+		s.include(at, name, append(from[:len(from):len(from)], at))
+	}
+}
+
+// include reads a file to which a requirements file refers.
+func (s *search) include(at, name string, from []string) {
+	to := path.Join(path.Dir(at), name) // pip looks beside the file that names it
+	switch {
+	case strings.Contains(name, "://") || strings.HasPrefix(name, "file:"):
+		s.collector.skip(at, "it refers to an address, which is not read: "+name)
+	case path.IsAbs(name) || !fs.ValidPath(to):
+		s.collector.skip(at, "it refers to a file outside of the workspace: "+name)
+	case len(from) > maxIncludeDepth:
+		s.collector.skip(to, "too many files lead to it")
+	case s.linked(to):
+		s.collector.skip(to, "it is a link, or below one")
+	default:
+		s.file(to, parseRequirements, from)
+	}
+}
+
+// linked reports whether a path has a link in it. os.Root keeps links inside of the workspace, but
+// one could lead to a directory that is not searched, such as that of another project.
+func (s *search) linked(at string) bool {
+	for ; at != "."; at = path.Dir(at) {
+		if info, err := s.root.Lstat(at); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // read returns the content of a regular file.

@@ -12,8 +12,8 @@ import (
 // requirement is a line with an exact version: NAME[EXTRAS]==VERSION.
 var requirement = pattern.New(`^([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^\]]*\])?\s*={2,3}\s*([^\s;*,]+)\s*(?:;|$|\s-)`)
 
-// parseRequirements reads a requirements.txt whose lines have --hash. Files that it refers to are
-// not read.
+// parseRequirements reads a requirements.txt whose lines have --hash. It notes the files to which
+// the text refers, which the search reads.
 func parseRequirements(text []byte, c *collector) error {
 	scan := bufio.NewScanner(bytes.NewReader(text))
 	scan.Buffer(nil, maxLine)
@@ -48,9 +48,11 @@ func parseRequirements(text []byte, c *collector) error {
 
 // requirement adds a line.
 func (c *collector) requirement(line string) error {
-	// Options of pip, such as -r and --index-url.
-	if line == "" || line[0] == '-' {
+	if line == "" {
 		return nil
+	}
+	if line[0] == '-' {
+		return c.option(line)
 	}
 	var digests []packages.Digest
 	fields := strings.Fields(line)
@@ -69,4 +71,30 @@ func (c *collector) requirement(line string) error {
 		return nil
 	}
 	return c.add(packages.PyPI, m[1], m[2], digests...)
+}
+
+// option notes the file of an option -r. Other options of pip, such as --index-url, name no
+// versions. Those of -c (constraints) are of packages that another line requires.
+func (c *collector) option(line string) error {
+	var name string
+	for _, o := range []string{"--requirement", "--constraint", "-r", "-c"} {
+		rest, ok := strings.CutPrefix(line, o)
+		// pip takes -rFILE, -r FILE, --requirement FILE and --requirement=FILE.
+		if !ok || len(o) > 2 && rest != "" && !strings.ContainsAny(rest[:1], " \t=") {
+			continue
+		}
+		if len(o) > 2 {
+			rest = strings.TrimPrefix(rest, "=")
+		}
+		name = strings.Trim(strings.TrimSpace(rest), `"'`)
+		break
+	}
+	if name == "" {
+		return nil
+	}
+	if len(c.includes) >= maxIncludes {
+		return errTooMany
+	}
+	c.includes = append(c.includes, name)
+	return nil
 }

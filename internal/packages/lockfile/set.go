@@ -76,8 +76,10 @@ type collector struct {
 	total   int
 	// without counts the entries of the file that have no usable digest.
 	without int
-	skipped []Skipped
-	files   int
+	// includes are the files to which the file refers, as it names them.
+	includes []string
+	skipped  []Skipped
+	files    int
 }
 
 func newCollector() *collector { return &collector{entries: map[key]map[string]bool{}} }

@@ -2,6 +2,7 @@ package npm
 
 import (
 	"context"
+	"errors"
 	"strings"
 
 	"github.com/crannog/crannog/internal/packages"
@@ -16,10 +17,15 @@ func (Protocol) Parse(origin, path string) packages.Target {
 	return packages.Target{Kind: kind, Origin: origin, Path: path, Name: name}
 }
 
-// load returns a package's document. It requests the whole one, because the abbreviated one does
-// not say when versions were published.
+// query names a package's document. It is the whole one, because the abbreviated one does not say
+// when versions were published.
+func query(t packages.Target) packages.Query {
+	return packages.Query{URL: t.Origin + DocumentPath(t.Name), Accept: "application/json"}
+}
+
+// load returns a package's document.
 func load(ctx context.Context, s packages.Source, t packages.Target) (packages.Text, *packages.Index, error) {
-	text, err := s.Text(ctx, packages.Query{URL: t.Origin + DocumentPath(t.Name), Accept: "application/json"})
+	text, err := s.Text(ctx, query(t))
 	if err != nil {
 		return text, nil, err
 	}
@@ -30,9 +36,35 @@ func load(ctx context.Context, s packages.Source, t packages.Target) (packages.T
 	return text, index, nil
 }
 
+// errChanged is returned if a document was replaced while it was read.
+var errChanged = errors.New("the document has changed")
+
+// indexOf returns the index of a package's document. Documents have up to some tens of megabytes, and
+// an install requests one file of each package: so the document is not read if its index is known.
+func indexOf(ctx context.Context, s packages.Source, t packages.Target) (*packages.Index, error) {
+	q := query(t)
+	if sum, ok := s.Fresh(q); ok {
+		index, err := packages.Parsed(ctx, s, t.Name+" "+sum, func() (*packages.Index, error) {
+			text, err := s.Text(ctx, q)
+			if err == nil && text.SHA256 != sum {
+				err = errChanged
+			}
+			if err != nil {
+				return nil, err
+			}
+			return ReadIndex(t.Name, text.Body)
+		})
+		if err == nil {
+			return index, nil
+		}
+	}
+	_, index, err := load(ctx, s, t)
+	return index, err
+}
+
 // File implements packages.Protocol.
 func (Protocol) File(ctx context.Context, s packages.Source, t packages.Target) (packages.File, error) {
-	_, index, err := load(ctx, s, t)
+	index, err := indexOf(ctx, s, t)
 	if err != nil {
 		return packages.File{}, err
 	}

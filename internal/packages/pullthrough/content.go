@@ -39,7 +39,12 @@ func (s *session) inspect(ctx context.Context, a packages.Artifact, path string,
 	if !ok {
 		return nil
 	}
-	found, err := s.cache.inspect(ctx, inspection{e.SHA256, form}, f, e.Size)
+	found, err := s.cache.inspect(ctx, inspection{e.SHA256, form}, func() ([]content.Finding, error) {
+		if found, ok := s.cache.kept(ctx, inspection{e.SHA256, form}, a, path, f, e.Size); ok {
+			return found, nil
+		}
+		return content.Inspect(ctx, form, f, e.Size)
+	})
 	if err != nil {
 		return err
 	}
@@ -71,7 +76,7 @@ func (s *session) inspect(ctx context.Context, a packages.Artifact, path string,
 
 // inspect returns what is wrong with a file. A file is inspected once, and few at the same time,
 // because it costs as much as unpacking.
-func (c *Cache) inspect(ctx context.Context, of inspection, f *os.File, size int64) ([]content.Finding, error) {
+func (c *Cache) inspect(ctx context.Context, of inspection, look func() ([]content.Finding, error)) ([]content.Finding, error) {
 	for {
 		if found, ok := c.inspected.find(of); ok {
 			return found, nil
@@ -82,7 +87,7 @@ func (c *Cache) inspect(ctx context.Context, of inspection, f *os.File, size int
 				return err
 			}
 			defer c.releaseParser()
-			if found, err = content.Inspect(ctx, of.form, f, size); err == nil {
+			if found, err = look(); err == nil {
 				c.inspected.keep(of, found)
 			}
 			return err

@@ -12,6 +12,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"time"
 
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/packages"
@@ -43,10 +44,7 @@ func (d document) check(q packages.Query) error {
 // document returns a document that is fresh enough. If none is stored, it fetches the document. e
 // has the document's key, ecosystem and name.
 func (c *Cache) document(ctx context.Context, r Request, e store.Entry, q packages.Query) (document, error) {
-	life := q.Life
-	if life == 0 {
-		life = DocumentLife
-	}
+	life := lifeOf(q)
 	for {
 		found, text, err := c.stored(e.Key)
 		if err != nil && fault.KindOf(err) != fault.NotFound {
@@ -80,6 +78,14 @@ func (c *Cache) document(ctx context.Context, r Request, e store.Entry, q packag
 			return got, err
 		}
 	}
+}
+
+// lifeOf returns how long a stored document may be used.
+func lifeOf(q packages.Query) time.Duration {
+	if q.Life == 0 {
+		return DocumentLife
+	}
+	return q.Life
 }
 
 // stored returns the entry and the content of a stored document.
@@ -135,7 +141,7 @@ func (c *Cache) receiveDocument(ctx context.Context, r Request, e store.Entry, q
 	if q.Digest.Algorithm != "" {
 		published := q.Digest.Hash()
 		published.Write(text)
-		if stop := verify(e.Size, published, q.Digest, nil, fact); stop != nil {
+		if stop := verify(published, q.Digest, nil, fact); stop != nil {
 			return document{}, stop
 		}
 		e.Integrity = q.Digest.String()
@@ -201,8 +207,13 @@ func (c *Cache) fetchFile(ctx context.Context, r Request, e store.Entry, want st
 	if resp.StatusCode != http.StatusOK {
 		return nil, e, upstreamStatus(resp.StatusCode, fact)
 	}
-	if resp.ContentLength > store.MaxBlob {
-		return nil, e, tooLarge(fact)
+	limit, release, err := c.limit(ctx, e.Ecosystem, resp.ContentLength)
+	if err != nil {
+		return nil, e, err
+	}
+	defer release()
+	if resp.ContentLength > limit {
+		return nil, e, c.tooLarge(fact, limit)
 	}
 	f, err := c.storage.Create()
 	if err != nil {
@@ -213,13 +224,16 @@ func (c *Cache) fetchFile(ctx context.Context, r Request, e store.Entry, want st
 	if about.Check == nil {
 		writers = append(writers, published)
 	}
-	n, err := io.Copy(io.MultiWriter(writers...), io.LimitReader(resp.Body, store.MaxBlob+1))
+	n, err := io.Copy(io.MultiWriter(writers...), io.LimitReader(resp.Body, limit+1))
+	if err == nil && n > limit {
+		err = c.tooLarge(fact, limit)
+	}
 	if err == nil {
 		_, err = f.Seek(0, io.SeekStart)
 	}
 	if about.Check == nil {
-		err = verify(n, published, about.About.Digest, err, fact)
-	} else if err = verifySize(n, err, fact); err == nil {
+		err = verify(published, about.About.Digest, err, fact)
+	} else if err = received(err, fact); err == nil {
 		err = c.check(ctx, f, n, about.Check)
 	}
 	if err != nil {
@@ -247,27 +261,20 @@ func (c *Cache) check(ctx context.Context, f *os.File, n int64, check func(io.Re
 	return check(f, n)
 }
 
-// verifySize returns an error unless a file of n bytes was received completely.
-func verifySize(n int64, err error, fact packages.Fact) error {
-	switch {
-	case err != nil:
-		return broken(err, fact)
-	case n > store.MaxBlob:
-		return tooLarge(fact)
+// received returns the error for a file that was not received completely.
+func received(err error, fact packages.Fact) error {
+	if err == nil {
+		return nil
 	}
-	return nil
+	if _, ok := errors.AsType[*Refusal](err); ok {
+		return err
+	}
+	return broken(err, fact)
 }
 
-// tooLarge returns the refusal of a file that the store cannot have.
-func tooLarge(fact packages.Fact) error {
-	return refuse(http.StatusBadGateway, "package_too_large", packages.RuleRequest,
-		fmt.Sprintf("the file is larger than the cache accepts, which is %d GiB; a policy without packages.cache for %s lets it pass", store.MaxBlob>>30, fact.Ecosystem), fact, nil)
-}
-
-// verify returns an error unless a file of n bytes was received completely and has the published
-// digest.
-func verify(n int64, computed hash.Hash, digest packages.Digest, err error, fact packages.Fact) error {
-	if err := verifySize(n, err, fact); err != nil {
+// verify returns an error unless a file was received completely and has the published digest.
+func verify(computed hash.Hash, digest packages.Digest, err error, fact packages.Fact) error {
+	if err := received(err, fact); err != nil {
 		return err
 	}
 	if !digest.Matches(computed.Sum(nil)) {

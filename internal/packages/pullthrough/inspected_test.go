@@ -23,15 +23,16 @@ func TestInspectionsAreRemembered(t *testing.T) {
 	}
 	form, _ := content.FormOf(packages.Artifact{Ecosystem: packages.NPM, Name: "a"}, "/a/-/a-1.0.0.tgz")
 	c := New(nil, time.Now)
-	if found, err := c.inspect(t.Context(), inspection{"1", form}, f, 10); err != nil || len(found) != 1 {
+	look := func() ([]content.Finding, error) { return content.Inspect(t.Context(), form, f, 10) }
+	if found, err := c.inspect(t.Context(), inspection{"1", form}, look); err != nil || len(found) != 1 {
 		t.Fatalf("the first inspection: got %v, %v", found, err)
 	}
 	f.Close()
-	if found, err := c.inspect(t.Context(), inspection{"1", form}, f, 10); err != nil || len(found) != 1 {
+	if found, err := c.inspect(t.Context(), inspection{"1", form}, look); err != nil || len(found) != 1 {
 		t.Errorf("the second inspection, without the file: got %v, %v", found, err)
 	}
 	for range 2 {
-		if found, err := c.inspect(t.Context(), inspection{"2", form}, f, 10); err == nil {
+		if found, err := c.inspect(t.Context(), inspection{"2", form}, look); err == nil {
 			t.Errorf("control: a file that cannot be read: got %v", found)
 		}
 	}

@@ -68,6 +68,8 @@ type Request struct {
 	Advisories *packages.AdvisoryRule
 	// Content is the policy's rule for what packages contain, or nil.
 	Content *packages.ContentRule
+	// Scan is the policy's rule for scans, or nil.
+	Scan *packages.ScanRule
 	// Lock restricts files to those that lockfiles name. Nil requires none.
 	Lock     Lock
 	Upstream Upstream
@@ -85,6 +87,9 @@ type Answer struct {
 	Size   int64
 	// Digest is the name of a document by its digest, in protocols that have one.
 	Digest string
+	// Ranges is set if the client may get a part of the body, which then is an io.Seeker. All of it
+	// was verified.
+	Ranges bool
 	Body   io.ReadCloser
 	Fact   packages.Fact
 	// Notice is a sentence for people about what the gate removed.
@@ -114,9 +119,13 @@ type Cache struct {
 	parsers    chan struct{} // has an element for each document that is being parsed
 	advisories *advisory.Reader
 
+	maxPlain int64         // the limit of a file's size without a look at the free space
+	large    chan struct{} // has an element while a larger file is fetched
+
 	mu      sync.Mutex
 	flights map[string]chan struct{} // by key; closed when the fetch has ended
 	indexes map[string]any           // parsed documents, by ecosystem and key
+	weighed weighedIndexes           // parsed documents with a weight
 	tokens  tokens
 	inspected
 }
@@ -125,6 +134,7 @@ type Cache struct {
 func New(storage Storage, now func() time.Time) *Cache {
 	return &Cache{
 		storage: storage, now: now, protocols: newProtocols(now, keyring.NewReader(storage)), parsers: make(chan struct{}, maxParsers),
+		maxPlain: store.MaxBlob, large: make(chan struct{}, 1),
 		flights: map[string]chan struct{}{}, indexes: map[string]any{}, advisories: advisory.NewReader(storage),
 	}
 }
@@ -159,6 +169,9 @@ func (c *Cache) parsed(ctx context.Context, e packages.Ecosystem, key string, pa
 	full := string(e) + " " + key
 	c.mu.Lock()
 	found := c.indexes[full]
+	if w, ok := c.weighed.all[full]; ok {
+		found = w
+	}
 	c.mu.Unlock()
 	if key != "" && found != nil {
 		return found, nil
@@ -173,6 +186,10 @@ func (c *Cache) parsed(ctx context.Context, e packages.Ecosystem, key string, pa
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if w, ok := created.(weighed); ok {
+		c.weighed.keep(full, w)
+		return created, nil
+	}
 	for other := range c.indexes {
 		if len(c.indexes) < maxIndexes {
 			break

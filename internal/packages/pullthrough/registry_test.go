@@ -34,7 +34,8 @@ type registry struct {
 	handle func(w http.ResponseWriter, r *http.Request) bool
 }
 
-func newRegistry(t *testing.T) *registry {
+func newRegistry(t testing.TB) *registry {
+	t.Helper()
 	r := &registry{files: map[string][]byte{}, requests: map[string]int{}, modified: map[string]time.Time{}}
 	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		r.mu.Lock()

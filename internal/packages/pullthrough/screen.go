@@ -5,6 +5,7 @@ import (
 
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/packages"
+	"github.com/crannog/crannog/internal/packages/advisory"
 )
 
 // screen judges versions of packages by their advisories, for one request. A nil screen judges none.
@@ -24,8 +25,12 @@ func (c *Cache) newScreen(r Request, f packages.Fact) (*screen, error) {
 		return nil, nil //nolint:nilnil // as the type documents
 	}
 	s := &screen{cache: c, rule: r.Advisories, fact: f}
-	if err := c.advisories.Check(r.Ecosystem); err != nil {
+	info, err := c.advisories.Info(r.Ecosystem)
+	if err != nil {
 		return nil, s.unreadable(err)
+	}
+	if age := r.Advisories.MaxAge; age > 0 && info.Stale(age, c.now()) {
+		return nil, s.stale(info)
 	}
 	return s, nil
 }
@@ -41,6 +46,25 @@ func (s *screen) unreadable(err error) *Refusal {
 	return &Refusal{
 		Denial: packages.Denial{Rule: packages.RuleAdvisories, Layer: s.rule.Layer, Reason: reason},
 		Status: http.StatusForbidden, Code: "package_advisories", Fact: f, Cause: err,
+	}
+}
+
+// stale returns the refusal for a database that is older than the policy permits: it would let
+// versions pass about which there are advisories by now.
+func (s *screen) stale(info advisory.Info) *Refusal {
+	when := "is of an unknown time"
+	if at := info.AsOf(); !at.IsZero() {
+		when = "has nothing newer than " + at.UTC().Format("2006-01-02 15:04 UTC")
+	}
+	f := s.fact
+	f.Verdict = packages.Refused
+	return &Refusal{
+		Denial: packages.Denial{
+			Rule: packages.RuleAdvisoryAge, Layer: s.rule.MaxAgeLayer,
+			Reason: "the advisory database of " + string(info.Ecosystem) + " " + when + ", and packages.advisories_max_age of the " + s.rule.MaxAgeLayer + " layer is " +
+				s.rule.MaxAge.String() + "; download and import it again with crannog cache advisories import",
+		},
+		Status: http.StatusForbidden, Code: "package_advisories", Fact: f,
 	}
 }
 

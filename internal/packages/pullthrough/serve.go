@@ -189,11 +189,15 @@ func (s *session) file(ctx context.Context, p packages.Protocol, t packages.Targ
 			return Answer{}, err
 		}
 	}
+	if err := s.scan(ctx, a, t.Path, content, entry); err != nil {
+		content.Close()
+		return Answer{}, err
+	}
 	s.fact.Verdict, s.fact.Cached = verdict, !s.fetched
 	if f.Type == "" {
 		f.Type = entry.Type
 	}
-	return Answer{Status: http.StatusOK, Type: f.Type, Size: entry.Size, Digest: f.Digest, Body: content, Fact: s.fact}, nil
+	return Answer{Status: http.StatusOK, Type: f.Type, Size: entry.Size, Digest: f.Digest, Body: content, Ranges: f.Digest != "", Fact: s.fact}, nil
 }
 
 // unverifiedMark is the integrity of a stored file that could not be verified. No verified file has

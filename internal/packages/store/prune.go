@@ -113,7 +113,15 @@ func (s *Store) prune(maxBytes int64) (Pruned, error) {
 		out.Bytes += info.Size()
 		return ignoreMissing(os.Remove(path))
 	})
-	return out, err
+	if err != nil {
+		return out, err
+	}
+	return out, s.walk(resultsDir, func(path string, info fs.FileInfo) error {
+		if _, err := os.Lstat(filepath.Join(s.dir, shardPath(blobsDir, filepath.Base(path)))); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return ignoreMissing(os.Remove(path))
+	})
 }
 
 func inList(list []Listed, sum string) bool {

@@ -30,12 +30,17 @@ const (
 	// advisoriesDir has the advisory databases. They are no part of the cache: nothing here removes
 	// them, because the gate refuses packages without them.
 	advisoriesDir = "advisories"
+	// resultsDir has what the server found in contents, under their SHA-256.
+	resultsDir = "results"
 	// keyringsDir has the keys of archives, which are no part of the cache either.
 	keyringsDir = "keyrings"
 	// draftPattern is the pattern of names of unfinished files.
 	draftPattern = ".draft-*"
-	// MaxBlob is the largest content that is stored.
+	// MaxBlob is the largest content that is stored, except of images.
 	MaxBlob = 1 << 30
+	// MaxLayer is the largest content of images that is stored. Layers with models and toolchains
+	// have some gigabytes.
+	MaxLayer = 16 << 30
 	// maxEntry limits an entry's file.
 	maxEntry = 64 << 10
 	// maxText limits the texts of an entry, which registries and sandboxes choose.
@@ -65,7 +70,7 @@ func (e Entry) check() error {
 	switch {
 	case err != nil || len(sum) != sha256.Size || hex.EncodeToString(sum) != e.SHA256:
 		return invalidEntry("its digest is not a SHA-256 in lower case")
-	case e.Size < 0 || e.Size > MaxBlob:
+	case e.Size < 0 || e.Size > MaxSize(e.Ecosystem):
 		return invalidEntry("its size is not within the limits")
 	case !packages.Known(e.Ecosystem):
 		return invalidEntry("its ecosystem is unknown")
@@ -78,6 +83,14 @@ func (e Entry) check() error {
 		}
 	}
 	return nil
+}
+
+// MaxSize returns the largest content of an ecosystem that is stored.
+func MaxSize(e packages.Ecosystem) int64 {
+	if e == packages.OCI {
+		return MaxLayer
+	}
+	return MaxBlob
 }
 
 func invalidEntry(why string) error {
@@ -126,7 +139,7 @@ func (s *Store) Budget() int64 { return s.budget }
 // directory, because the egress gateway runs as a user without rights.
 func Prepare(stateDir string) error {
 	dir := filepath.Join(stateDir, DirName)
-	for _, d := range []string{dir, filepath.Join(dir, blobsDir), filepath.Join(dir, entriesDir), filepath.Join(dir, advisoriesDir), filepath.Join(dir, keyringsDir)} {
+	for _, d := range []string{dir, filepath.Join(dir, blobsDir), filepath.Join(dir, entriesDir), filepath.Join(dir, resultsDir), filepath.Join(dir, advisoriesDir), filepath.Join(dir, keyringsDir)} {
 		if err := mkdir(d); err != nil {
 			return err
 		}
@@ -171,6 +184,10 @@ func keySum(key string) string {
 func (s *Store) Put(e Entry, content io.Reader) error {
 	if err := e.check(); err != nil {
 		return err
+	}
+	if e.Size > s.budget {
+		// It would only displace everything else, and then itself.
+		return fault.Newf(fault.Exhausted, "package_budget", "%d bytes are more than the whole budget of the package cache, which is %d", e.Size, s.budget)
 	}
 	path := filepath.Join(s.dir, shardPath(blobsDir, e.SHA256))
 	if err := mkdir(filepath.Dir(path)); err != nil {

@@ -95,7 +95,7 @@ func MicroVMOf(c config.Config) MicroVM {
 
 // PackagesOf returns the settings of the package cache.
 func PackagesOf(c config.Config) server.PackageOptions {
-	return server.PackageOptions{Budget: c.Disk.Packages, Keyrings: c.PackageKeyrings()}
+	return server.PackageOptions{Budget: c.Disk.Packages, Keyrings: c.PackageKeyrings(), Scanner: c.HostFiles.Scanner}
 }
 
 // NoDevice reports whether sandboxes get no network interface although one could be created.
