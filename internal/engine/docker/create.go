@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -87,10 +88,6 @@ func (e *Engine) check(spec *engine.Spec) error {
 		return fault.New(fault.Unsupported, "mount_unsupported", "the engine docker mounts only the workspace of the host").
 			WithHint("put the files into the workspace or into an image")
 	}
-	if spec.Boot.Files != nil {
-		return fault.New(fault.Unsupported, "files_unsupported", "the engine docker restores no saved files").
-			WithHint("start the snapshot on the engine that took it, without --engine")
-	}
 	// The whole image is read-only, so only paths outside it need protection.
 	spec.ReadOnly = slices.DeleteFunc(slices.Clone(spec.ReadOnly), inImage)
 	for _, name := range spec.ReadOnly {
@@ -162,16 +159,39 @@ func closeTrees(list []tree) {
 	}
 }
 
-// start copies the files, starts the container and returns when its guest is ready.
-func (e *Engine) start(ctx context.Context, id string, l layout, trees []tree) error {
+// copyTrees copies the trees into the container, and stores the names of their files on this host:
+// Archive finds by them which files the sandbox has removed.
+func (e *Engine) copyTrees(ctx context.Context, container, id string, trees []tree) error {
+	if len(trees) == 0 {
+		return nil
+	}
+	names, err := e.createNames(id)
+	if err != nil {
+		return err
+	}
+	defer names.Close()
+	copied := bufio.NewWriter(names)
 	for _, t := range trees {
 		from, to := io.Pipe()
-		go func() { to.CloseWithError(writeTar(to, t.root, t.target, t.cover)) }()
-		err := e.put(ctx, id, t.target, from)
+		written := make(chan struct{})
+		go func() {
+			defer close(written)
+			to.CloseWithError(writeTar(to, t.root, t.target, t.cover, copied))
+		}()
+		err := e.put(ctx, container, t.target, from)
 		from.Close() // after an error, this ends writeTar
+		<-written
 		if err != nil {
 			return fmt.Errorf("copy the files of %s: %w", t.target, err)
 		}
+	}
+	return errors.Join(copied.Flush(), names.Close())
+}
+
+// start copies the files, starts the container and returns when its guest is ready.
+func (e *Engine) start(ctx context.Context, id string, l layout, trees []tree) error {
+	if err := e.copyTrees(ctx, id, l.spec.ID, trees); err != nil {
+		return err
 	}
 	// Attach before the start, because earlier output of the guest would be lost.
 	attached, err := e.client.ContainerAttach(ctx, id, client.ContainerAttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})

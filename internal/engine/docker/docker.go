@@ -74,6 +74,7 @@ var (
 	_ engine.Meter   = (*Engine)(nil)
 	_ engine.Freezer = (*Engine)(nil)
 
+	_ engine.Archiver    = (*Engine)(nil)
 	_ engine.ImageFinder = (*Engine)(nil)
 )
 

@@ -11,6 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/docker"
 	"github.com/crannog/crannog/internal/engine/docker/dockertest"
+	"github.com/crannog/crannog/internal/engine/docker/inside"
 	"github.com/crannog/crannog/internal/engine/enginetest"
 	"github.com/crannog/crannog/internal/guest/guestboot"
 	"github.com/crannog/crannog/internal/guest/guestmain"
@@ -27,6 +28,7 @@ func TestMain(m *testing.M) {
 		enginetest.ProbeRole(),
 		reexec.Role{Match: matchGuest(guestboot.ChannelRole), Run: guestmain.Channel},
 		reexec.Role{Match: matchGuest(guestboot.GatewayRole), Run: guestmain.Gateway},
+		reexec.Role{Match: matchGuest(guestboot.FilesRole), Run: inside.Role().Run},
 		reexec.Role{Match: matchGuest(guestboot.PlainFlag), Run: guestmain.Main},
 	)
 	code := m.Run()
@@ -146,7 +148,7 @@ func TestConformanceWithoutDevice(t *testing.T) {
 // smoke lists the rules that the command "make test" checks. "make test-docker" checks all rules.
 var smoke = []string{
 	"lifecycle/create-is-ready", "lifecycle/probe-passes-here", "lifecycle/canceled-create-leaves-nothing", "lifecycle/used-id-is-exists", "images/",
-	"files/", "freeze/", "restart/another-process-finds-the-sandbox", "boundary/probes-are-refused", "boundary/only-loopback", "boundary/host-secrets-are-absent",
+	"files/", "freeze/", "archive/files-are-restored-without-memory", "restart/another-process-finds-the-sandbox", "boundary/probes-are-refused", "boundary/only-loopback", "boundary/host-secrets-are-absent",
 	"limits/memory-ends-the-sandbox-with-a-reason", "limits/processes-are-bounded", "limits/limits-that-are-not-shown-are-read-back", "leaks/",
 }
 
@@ -162,5 +164,6 @@ var waived = map[string]string{
 	"changes/exported-files-equal-those-in-the-sandbox": "the workspace is a copy, so each file has a new time of change and is read",
 	"changes/a-forged-time-does-not-hide-a-change":      "the workspace is a copy, so each file has a new time of change and is read",
 	"boundary/host-identity-is-not-shown":               "the kernel's version and boot ID are the host's, because the kernel is",
+	"archive/has-kinds-owners-and-removals":             "no root changes the image's files; TestArchiveOfWorkspace checks kinds and removals",
 	"boundary/set-id-gives-no-rights":                   "there is no root that could make such a file",
 }
