@@ -42,7 +42,7 @@ network:
   unlisted: deny
   hosts:
     - {host: api.s20.test, rules: [{paths: ["/**"], methods: [POST], do: allow}]}
-    - {host: plain.s20.test, rules: [{paths: ["/open"], methods: [POST], do: allow}]}
+    - {host: plain.s20.test, ports: [80], rules: [{paths: ["/open"], methods: [POST], do: allow}]}
 secrets: {bind: [{name: S20, host: api.s20.test, header: Authorization, format: "Bearer {}"}]}
 `))
 	if err != nil {
@@ -50,7 +50,7 @@ secrets: {bind: [{name: S20, host: api.s20.test, header: Authorization, format: 
 	}
 	b := &testSandbox{Sandbox: sb, t: t, environment: a}
 	t.Cleanup(b.end)
-	if err := sb.FS().WithContext(t.Context()).WriteFile("home/user/prog.wasm", code, 0o755); err != nil {
+	if err := sb.FS().WithContext(t.Context()).WriteFile("home/user/prog.wasm", code, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	run := func(urls ...string) []string {
@@ -63,10 +63,10 @@ secrets: {bind: [{name: S20, host: api.s20.test, header: Authorization, format: 
 	}
 	got := run("https://api.s20.test/raw", "https://api.s20.test/header", "http://plain.s20.test/open", "http://plain.s20.test/closed", "https://other.s20.test/", "http://other.s20.test/", "https://93.184.216.34/")
 	for i, want := range [][]string{
-		{"200 OK", "you sent ", "redacted:S20"},
-		{"200 OK", "X-Sent:[Bearer "},
+		{"200 OK", "you sent Bearer ****"},
+		{"200 OK", "X-Sent:[Bearer [redacted:S20]]"},
 		{"200 OK"},
-		{"403 Forbidden", "crannog: blocked POST", "rule="},
+		{"403 Forbidden", "crannog: blocked POST http://plain.s20.test/closed", "rule=host:plain.s20.test"},
 		{"403 Forbidden", "crannog: blocked CONNECT other.s20.test:443", "rule=network.unlisted"},
 		{"403 Forbidden", "crannog: blocked POST", "rule=network.unlisted"},
 		{"403 Forbidden", "crannog: blocked CONNECT"},
@@ -87,7 +87,7 @@ secrets: {bind: [{name: S20, host: api.s20.test, header: Authorization, format: 
 	}
 	effects := map[string]int{}
 	for _, r := range b.records() {
-		effects[r.Host+" "+string(r.Decision.Effect)]++
+		effects[r.Host+" "+string(r.Effect)]++
 	}
 	for entry, n := range map[string]int{"api.s20.test allow": 2, "plain.s20.test allow": 1, "plain.s20.test deny": 1, "other.s20.test deny": 2, "93.184.216.34 deny": 1} {
 		if effects[entry] < n {

@@ -47,6 +47,9 @@ func (e *Engine) Create(ctx context.Context, spec engine.Spec) error {
 		return err
 	}
 	err = e.refusePodman(ctx)
+	if err == nil {
+		err = e.refuseRuntime(ctx)
+	}
 	var base string
 	if err == nil {
 		base, err = e.ensureImage(ctx, owner, *spec.Image.OCI)

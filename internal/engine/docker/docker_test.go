@@ -52,6 +52,7 @@ var shared struct {
 	once   sync.Once
 	daemon *dockertest.Daemon
 	image  engine.OCI
+	runsc  string // gVisor's program, or ""
 	err    error
 }
 
@@ -62,7 +63,13 @@ func daemon(t testing.TB) (*dockertest.Daemon, engine.Image) {
 	shared.once.Do(func() {
 		dir, err := os.MkdirTemp("/var/tmp", "dkr")
 		if err == nil {
-			shared.daemon, err = dockertest.Start(dir, dockertest.Options{})
+			shared.runsc = os.Getenv("CRANNOG_TEST_RUNSC")
+			if shared.runsc == "" && hosttest.Full() {
+				shared.runsc, err = dockertest.BuildRunsc(dir)
+			}
+		}
+		if err == nil {
+			shared.daemon, err = dockertest.Start(dir, dockertest.Options{Runsc: shared.runsc})
 		}
 		if err == nil {
 			shared.image, err = shared.daemon.Import(context.Background(), "test:1")
@@ -131,6 +138,23 @@ func TestConformanceOfCrun(t *testing.T) {
 		c.Only = append(smoke[:len(smoke):len(smoke)], "limits/", "boundary/")
 	}
 	enginetest.Run(t, c)
+}
+
+// runscRules lists the rules for the runtime runsc, whose kernel is the engine gvisor's and has that
+// engine's tests.
+var runscRules = []string{
+	"lifecycle/create-is-ready", "lifecycle/probe-passes-here", "lifecycle/used-id-is-exists", "files/", "freeze/", "archive/",
+	"restart/another-process-finds-the-sandbox", "boundary/probes-are-refused", "boundary/only-loopback", "boundary/host-secrets-are-absent",
+	"limits/limits-that-are-not-shown-are-read-back", "proxy/", "leaks/",
+}
+
+// P83: a container with the runtime runsc keeps the rules that do not depend on the host's kernel.
+func TestConformanceOfRunsc(t *testing.T) {
+	d, image := daemon(t)
+	if shared.runsc == "" {
+		t.Skip("part of make test-docker, because it builds gVisor's program")
+	}
+	enginetest.Run(t, enginetest.Config{Open: opener(d, "runsc"), Image: image, Residue: residue(d), Cycles: 3, LosesOnlyPrograms: true, Waive: waived, Only: runscRules})
 }
 
 // A daemon of another host makes no network device here.
