@@ -121,7 +121,7 @@ func (l layout) request() client.ContainerCreateOptions {
 		HostConfig: &container.HostConfig{
 			NetworkMode: "none", IpcMode: "private", CgroupnsMode: "private", Runtime: l.runtime,
 			ReadonlyRootfs: true, Tmpfs: tmpfs, Mounts: mounts, ShmSize: limits.ShmBytes,
-			CapDrop: []string{"ALL"}, SecurityOpt: []string{"no-new-privileges", "seccomp=" + seccompProfile},
+			CapDrop: []string{"ALL"}, SecurityOpt: []string{"no-new-privileges", "seccomp=" + profileFor(l.runtime)},
 			MaskedPaths: maskedPaths, ReadonlyPaths: slices.Concat(readonlyPaths, l.protected),
 			Init: &useInit,
 			// In a sandbox without a network interface, the guest runs a name server, which listens on

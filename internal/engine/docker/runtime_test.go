@@ -1,6 +1,8 @@
 package docker
 
 import (
+	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -49,6 +51,36 @@ func TestRuntimeIsWhatItsNameSays(t *testing.T) {
 		}
 		if strings.Join(warnings, ",") != strings.Join(c.warnings, ",") {
 			t.Errorf("%s: warnings %q, want %q", name, warnings, c.warnings)
+		}
+	}
+}
+
+// gVisor has one error for all calls that a profile refuses, so the profile for runsc refuses no call
+// with another one. Otherwise it is the usual profile.
+func TestProfileOfRunsc(t *testing.T) {
+	usual, other := profileFor("crun"), profileFor("runsc")
+	if !strings.Contains(usual, `"errnoRet"`) {
+		t.Fatal("control: the usual profile has no error of its own, so runsc needs no other profile")
+	}
+	var profiles [2]struct {
+		DefaultAction string `json:"defaultAction"`
+		Syscalls      []struct {
+			Names  []string `json:"names"`
+			Action string   `json:"action"`
+		} `json:"syscalls"`
+	}
+	for i, text := range []string{usual, other} {
+		if err := json.Unmarshal([]byte(text), &profiles[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if strings.Contains(other, "errnoRet") || profiles[1].DefaultAction != "SCMP_ACT_ERRNO" || len(profiles[0].Syscalls) != len(profiles[1].Syscalls) {
+		t.Fatalf("the profile of runsc is %.300s", other)
+	}
+	for i, rule := range profiles[1].Syscalls {
+		before := profiles[0].Syscalls[i]
+		if !slices.Equal(rule.Names, before.Names) || rule.Action != before.Action && !slices.Equal(rule.Names, []string{"clone3"}) {
+			t.Errorf("rule %d differs: %v %s, %v %s", i, before.Names, before.Action, rule.Names, rule.Action)
 		}
 	}
 }

@@ -20,7 +20,7 @@ import (
 
 // programs lists the programs of this host that are copied into the image.
 var programs = strings.Fields(`sh bash cat od setsid pkill ls mkdir rm rmdir mv cp ln chmod chown touch stat head tail cut tr sort wc grep sed find xargs id hostname
-	sleep echo test true false env date timeout mktemp tee sha256sum python3 unshare mount umount mknod dd ps kill uname basename dirname
+	sleep echo test truncate true false env date timeout mktemp tee sha256sum python3 unshare mount umount mknod dd ps kill uname basename dirname
 	readlink ip nsenter setpriv prlimit df free nproc awk curl getent python3.11`)
 
 // trees lists the directories and files that these programs also read.
