@@ -117,7 +117,7 @@ func (e *Engine) Info() engine.Info {
 	info := engine.Info{
 		Name: Name, Version: e.daemonVersion(), Boundary: engine.SharedKernel,
 		Enforces:   []engine.Limit{engine.LimitMemory, engine.LimitCPU, engine.LimitPIDs, engine.LimitShm},
-		OwnNetwork: true, OwnFiles: true, NoRoot: true, OnRequest: true, DiskInMemory: true,
+		OwnNetwork: true, OwnFiles: true, NoRoot: true, OnRequest: true, DiskInMemory: true, FixedHostname: true,
 		Capabilities: engine.Implemented(e),
 		Images:       slices.Clone(imageKinds),
 		Egress:       e.egressKinds(),

@@ -53,7 +53,7 @@ func TestRequests(t *testing.T) {
 	b := start(t, e, root, "requests", func(s *engine.Spec) { s.Egress, serve = gatewayStub(t, s.Boot.Config) })
 	serve()
 	alone := start(t, e, root, "alone")
-	t.Run("a deterministic sandbox", func(t *testing.T) { checkDeterministic(t, e, image(t, "wasm-deterministic", binary, module)) })
+	t.Run("a deterministic sandbox", func(t *testing.T) { checkFixedHasNoNetwork(t, e, image(t, "wasm-deterministic", binary, module)) })
 	for _, c := range []struct {
 		name    string
 		b       *testSandbox
@@ -84,9 +84,9 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// checkDeterministic checks that a deterministic sandbox has no network, and that its modules cannot
+// checkFixedHasNoNetwork checks that a deterministic sandbox has no network, and that its modules cannot
 // import the functions for requests.
-func checkDeterministic(t *testing.T, e engine.Engine, root engine.Image) {
+func checkFixedHasNoNetwork(t *testing.T, e engine.Engine, root engine.Image) {
 	spec := engine.Spec{ID: "linked", Hostname: "linked", Image: root}
 	spec.Egress, _ = gatewayStub(t, nil)
 	if err := e.Create(t.Context(), spec); fault.CodeOf(err) != "deterministic_network" || fault.HintOf(err) == "" {
