@@ -101,8 +101,8 @@ func (l layout) request() client.ContainerCreateOptions {
 		tmpfs[workspaceDir] = fmt.Sprintf("rw,nosuid,nodev,exec,mode=0755,size=%d,nr_inodes=%d,uid=%s,gid=%s", limits.DiskBytes, limits.DiskInodes, user, user)
 	}
 	useInit, pids := false, limits.PIDs // the guest is PID 1
-	if isRunsc(l.runtime) {
-		pids = runscThreads(limits.PIDs)
+	if hasOwnKernel(l.runtime) {
+		pids = kernelThreads(limits.PIDs)
 	}
 	return client.ContainerCreateOptions{
 		Name: containerName(l.owner, l.spec.ID),

@@ -128,7 +128,7 @@ func (e *Engine) Info() engine.Info {
 		},
 	}
 	if e.userspaceKernel() {
-		e.describeRunsc(&info)
+		e.describeOwnKernel(&info)
 	}
 	if info.Attachment() == engine.EgressProxy {
 		info.Notes = append(info.Notes, "programs reach the network only through the proxy that HTTP_PROXY, HTTPS_PROXY and ALL_PROXY name: a network interface requires a daemon on this host, root, and a runtime that uses the host's network stack")

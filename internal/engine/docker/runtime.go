@@ -22,17 +22,18 @@ const (
 	flagKVM     = "--platform=kvm"
 )
 
-// isRunsc reports whether a daemon's runtime with a name is gVisor's runsc. The name is all that is
+// hasOwnKernel reports whether a daemon's runtime with a name is gVisor's runsc, with which each
+// sandbox has its own kernel. The name is all that is
 // known before the daemon answers, and checkRuntime compares it with the daemon's configuration.
-func isRunsc(name string) bool {
+func hasOwnKernel(name string) bool {
 	return name == "runsc" || strings.HasPrefix(name, "runsc-") || strings.HasPrefix(name, "io.containerd.runsc.")
 }
 
 // userspaceKernel reports whether sandboxes have their own kernel.
-func (e *Engine) userspaceKernel() bool { return isRunsc(e.o.Runtime) }
+func (e *Engine) userspaceKernel() bool { return hasOwnKernel(e.o.Runtime) }
 
-// describeRunsc changes the description of the engine to that of containers with runsc.
-func (e *Engine) describeRunsc(info *engine.Info) {
+// describeOwnKernel changes the description of the engine to that of containers with runsc.
+func (e *Engine) describeOwnKernel(info *engine.Info) {
 	info.Boundary = engine.UserspaceKernel
 	// The daemon's limit counts the threads of gVisor's kernel on the host, and ends the sandbox.
 	info.Enforces = slices.DeleteFunc(info.Enforces, func(l engine.Limit) bool { return l == engine.LimitPIDs })
@@ -47,7 +48,7 @@ func (e *Engine) describeRunsc(info *engine.Info) {
 // gVisor knows only one error for a profile, with which C libraries start no thread. With runsc the
 // call is allowed: the namespaces that it can make exist only in the sandbox's own kernel.
 func profileFor(runtime string) string {
-	if !isRunsc(runtime) {
+	if !hasOwnKernel(runtime) {
 		return seccompProfile
 	}
 	var profile map[string]any
@@ -69,9 +70,9 @@ func profileFor(runtime string) string {
 	return string(text)
 }
 
-// runscThreads returns the limit of host threads for a sandbox that may have so many processes. An
+// kernelThreads returns the limit of host threads for a sandbox that may have so many processes. An
 // idle kernel has about 24 threads, and each process needs up to three more.
-func runscThreads(processes int64) int64 { return 4*processes + 256 }
+func kernelThreads(processes int64) int64 { return 4*processes + 256 }
 
 // checkRuntime checks that the daemon has the runtime, that it is what its name says, and what it
 // leaves out.
@@ -88,9 +89,9 @@ func (e *Engine) checkRuntime(info system.Info, name string) []engine.Finding {
 	switch {
 	case gvisor && e.o.Runtime == "":
 		return []engine.Finding{engine.Fail(checkNameRuntime, "the daemon's default runtime "+name+" is gVisor's runsc, which needs other settings", "name it in the setting docker_runtime, or make another runtime the default")}
-	case gvisor && !isRunsc(name):
+	case gvisor && !hasOwnKernel(name):
 		return []engine.Finding{engine.Fail(checkNameRuntime, "the daemon's runtime "+name+" is gVisor's runsc under another name", "name it runsc, or runsc- with a suffix, in the daemon's configuration")}
-	case known && isRunsc(name) && !gvisor:
+	case known && hasOwnKernel(name) && !gvisor:
 		// The boundary that sandboxes are said to have follows from the name.
 		return []engine.Finding{engine.Fail(checkNameRuntime, "the daemon's runtime "+name+" is the program "+program+" and not gVisor's runsc", "correct the path in the daemon's configuration")}
 	case !gvisor || !known:

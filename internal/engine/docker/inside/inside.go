@@ -45,7 +45,11 @@ func Arguments(guest string, dirs []string) []string {
 // run writes the archive to standard output. Standard input has the paths of the files that were
 // copied into the container before its start, each followed by a zero byte.
 func run() {
-	err := write(os.Stdin, os.Stdout, os.Args[2:], guestboot.FillDir)
+	// A program that could trace this one could change what it writes.
+	err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+	if err == nil {
+		err = write(os.Stdin, os.Stdout, os.Args[2:], guestboot.FillDir)
+	}
 	if err == nil {
 		return
 	}
@@ -62,10 +66,6 @@ func run() {
 // write writes the files below dirs as a tar. The directory filled has what the guest has copied to
 // the root at its start: a copy that is unchanged is left out.
 func write(in io.Reader, out io.Writer, dirs []string, filled string) error {
-	// A program that could trace this one could change what it writes.
-	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		return err
-	}
 	list, err := io.ReadAll(in)
 	if err != nil {
 		return fmt.Errorf("read the names of the first files: %w", err)
