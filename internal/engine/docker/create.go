@@ -15,6 +15,7 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
+	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
@@ -209,5 +210,15 @@ func (e *Engine) start(ctx context.Context, id string, l layout, trees []tree) e
 	if err := e.connect(ctx, id, &l.spec); err != nil {
 		return fmt.Errorf("network: %w", err)
 	}
-	return boot(ctx, conn, l.spec)
+	return savedFilesFault(l.spec, boot(ctx, conn, l.spec))
+}
+
+// savedFilesFault explains that saved files do not fit into a container: those of another engine
+// have at least the attributes of the root, which is read-only here.
+func savedFilesFault(spec engine.Spec, err error) error {
+	if err == nil || spec.Boot.Files == nil || !strings.Contains(err.Error(), unix.EROFS.Error()) {
+		return err
+	}
+	return fault.Wrap(err, fault.Unsupported, "files_unsupported", "the saved files include some of the root, which is read-only in a container").
+		WithHint("start the snapshot on the engine that took it, without --engine")
 }
