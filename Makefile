@@ -8,7 +8,7 @@ GOBUILD := GOGC=$(or $(GOGC),400) go build
 # The programs begin with internal/engine/gvisor/first, before the Go runtime.
 LDFLAGS := -s -w -E _crannog_entry -X gvisor.dev/gvisor/runsc/version.version=$(GVISOR) -X main.version=$(VERSION)
 
-.PHONY: help build console check test test-full tests-begin times check-format test-race test-race-most test-plain test-units test-sandboxes test-soak test-variants test-console test-npm test-e2b-old test-images test-containers test-dev test-upgrade test-clamd test-browser test-clients test-e2b test-mcp test-pages test-long test-unified test-docker test-build test-microvm test-jail test-escape lint vuln gen fuzz bench clean
+.PHONY: help build console check test test-full tests-begin times check-format test-race test-race-most test-plain test-units test-sandboxes test-soak test-variants test-console test-npm test-e2b-old test-images test-containers test-dev test-upgrade test-clamd test-browser test-clients test-e2b test-mcp test-pages test-long test-unified test-docker test-wasm test-build test-microvm test-jail test-escape lint vuln gen fuzz bench clean
 
 help: ## list targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -114,8 +114,12 @@ test-variants: $(TIMING) bin/crannog ## the engine's rules in full: as root, wit
 	CRANNOG_TEST_FULL=1 $(GOTEST) -count=1 -timeout 3h -run '^TestConformance' ./internal/engine/gvisor
 	CRANNOG_TEST_FULL=1 $(PROGRAM) $(GOTEST) -count=1 -timeout 3h -run '^TestRootless$$' ./tests/causeway
 
-test-docker: $(TIMING) ## all rules of the engine docker, on a Docker daemon that the tests start
+test-docker: $(TIMING) bin/crannog ## all rules of the engine docker, with runc, crun and runsc, on a Docker daemon that the tests start
 	CRANNOG_TEST_FULL=1 $(GOTEST) -count=1 -timeout 1h ./internal/engine/docker/...
+	CRANNOG_TEST_FULL=1 $(PROGRAM) $(GOTEST) -count=1 -timeout 30m -run '^TestLongDockerScripts$$' ./cmd/crannog
+
+test-wasm: $(TIMING) bin/crannog ## a WebAssembly module that makes requests through the egress gateway, with a secret
+	CRANNOG_TEST_FULL=1 $(PROGRAM) $(GOTEST) -count=1 -timeout 30m -run '^TestWebAssemblyModulesUseTheGateway$$' ./tests/causeway
 
 test-build: $(TIMING) bin/crannog ## images compared with those of Docker's classic builder; builds killed at each step; a full disk
 	CRANNOG_TEST_FULL=1 $(PROGRAM) $(GOTEST) -count=1 -timeout 1h ./tests/build

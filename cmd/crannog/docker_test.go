@@ -18,11 +18,22 @@ import (
 type hostKey struct{}
 
 // TestDockerScripts runs the scripts with a Docker daemon that the test starts (P58).
-func TestDockerScripts(t *testing.T) {
+func TestDockerScripts(t *testing.T) { runDockerScripts(t, "docker") }
+
+// TestLongDockerScripts is TestDockerScripts for states on disk and the warm pool (P82, P83).
+func TestLongDockerScripts(t *testing.T) {
+	if !hosttest.Full() {
+		t.Skip("part of make test-docker, because it creates twenty containers; make test runs a rule about saved files")
+	}
+	runDockerScripts(t, "docker-full")
+}
+
+func runDockerScripts(t *testing.T, dir string) {
+	t.Helper()
 	hosttest.Need(t, hosttest.Root, dockertest.Requirement, hosttest.Python, hosttest.Bash)
 	shared := startDocker(t, dockertest.Options{})
 	testscript.Run(t, testscript.Params{
-		Dir:             filepath.Join("testdata", "docker"),
+		Dir:             filepath.Join("testdata", dir),
 		ContinueOnError: true,
 		Setup: func(env *testscript.Env) error {
 			if err := setup(env); err != nil {

@@ -40,6 +40,9 @@ type Info struct {
 	// OwnRoot is set when root in the sandbox has no rights on the host. A set-id program of an
 	// image may then raise its rights, because they end at the sandbox.
 	OwnRoot bool
+	// FixedHostname is set when the host name of a sandbox cannot change after its start. A sandbox
+	// that waits in the warm pool is then not given to a request with a name.
+	FixedHostname bool
 	// OnRequest is set when the engine uses a service of the host that has other users. The engine
 	// then runs a sandbox only if a request names it or if it is the default.
 	OnRequest bool

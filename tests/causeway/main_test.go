@@ -27,6 +27,7 @@ import (
 	"github.com/crannog/crannog/internal/engine/gvisor"
 	"github.com/crannog/crannog/internal/engine/jail/setup"
 	"github.com/crannog/crannog/internal/engine/linux/ocispec"
+	"github.com/crannog/crannog/internal/engine/wasm/runner"
 	"github.com/crannog/crannog/internal/guest/guestmain"
 	"github.com/crannog/crannog/internal/host/reexec"
 	"github.com/crannog/crannog/internal/testkit/hosttest"
@@ -58,6 +59,7 @@ func TestMain(m *testing.M) {
 		attachmenttest.TapRole,
 		setup.Role(),
 		setup.ProbeRole(),
+		runner.Role(),
 	})...)
 	flag.Parse()
 	// The tests mostly wait, for answers and for events that must not happen.

@@ -107,6 +107,9 @@ func (l layout) request() client.ContainerCreateOptions {
 		tmpfs[workspaceDir] = fmt.Sprintf("rw,nosuid,nodev,exec,mode=0755,size=%d,nr_inodes=%d,uid=%s,gid=%s", limits.DiskBytes, limits.DiskInodes, user, user)
 	}
 	useInit, pids := false, limits.PIDs // the guest is PID 1
+	if hasOwnKernel(l.runtime) {
+		pids = kernelThreads(limits.PIDs)
+	}
 	return client.ContainerCreateOptions{
 		Name: containerName(l.owner, l.spec.ID),
 		Config: &container.Config{
@@ -124,7 +127,7 @@ func (l layout) request() client.ContainerCreateOptions {
 		HostConfig: &container.HostConfig{
 			NetworkMode: "none", IpcMode: "private", CgroupnsMode: "private", Runtime: l.runtime,
 			ReadonlyRootfs: true, Tmpfs: tmpfs, Mounts: mounts, ShmSize: limits.ShmBytes,
-			CapDrop: []string{"ALL"}, SecurityOpt: []string{"no-new-privileges", "seccomp=" + seccompProfile},
+			CapDrop: []string{"ALL"}, SecurityOpt: []string{"no-new-privileges", "seccomp=" + profileFor(l.runtime)},
 			MaskedPaths: maskedPaths, ReadonlyPaths: slices.Concat(readonlyPaths, l.protected),
 			Init: &useInit,
 			// In a sandbox without a network interface, the guest runs a name server, which listens on

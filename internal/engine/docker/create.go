@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
+	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
@@ -46,6 +48,9 @@ func (e *Engine) Create(ctx context.Context, spec engine.Spec) error {
 		return err
 	}
 	err = e.refusePodman(ctx)
+	if err == nil {
+		err = e.refuseRuntime(ctx)
+	}
 	var base string
 	if err == nil {
 		base, err = e.ensureImage(ctx, owner, *spec.Image.OCI)
@@ -86,10 +91,6 @@ func (e *Engine) check(spec *engine.Spec) error {
 	if len(spec.Mounts) > 0 {
 		return fault.New(fault.Unsupported, "mount_unsupported", "the engine docker mounts only the workspace of the host").
 			WithHint("put the files into the workspace or into an image")
-	}
-	if spec.Boot.Files != nil {
-		return fault.New(fault.Unsupported, "files_unsupported", "the engine docker restores no saved files").
-			WithHint("start the snapshot on the engine that took it, without --engine")
 	}
 	// The whole image is read-only, so only paths outside it need protection.
 	spec.ReadOnly = slices.DeleteFunc(slices.Clone(spec.ReadOnly), inImage)
@@ -162,16 +163,39 @@ func closeTrees(list []tree) {
 	}
 }
 
-// start copies the files, starts the container and returns when its guest is ready.
-func (e *Engine) start(ctx context.Context, id string, l layout, trees []tree) error {
+// copyTrees copies the trees into the container, and stores the names of their files on this host:
+// Archive finds by them which files the sandbox has removed.
+func (e *Engine) copyTrees(ctx context.Context, container, id string, trees []tree) error {
+	if len(trees) == 0 {
+		return nil
+	}
+	names, err := e.createNames(id)
+	if err != nil {
+		return err
+	}
+	defer names.Close()
+	copied := bufio.NewWriter(names)
 	for _, t := range trees {
 		from, to := io.Pipe()
-		go func() { to.CloseWithError(writeTar(to, t.root, t.target, t.cover)) }()
-		err := e.put(ctx, id, t.target, from)
+		written := make(chan struct{})
+		go func() {
+			defer close(written)
+			to.CloseWithError(writeTar(to, t.root, t.target, t.cover, copied))
+		}()
+		err := e.put(ctx, container, t.target, from)
 		from.Close() // after an error, this ends writeTar
+		<-written
 		if err != nil {
 			return fmt.Errorf("copy the files of %s: %w", t.target, err)
 		}
+	}
+	return errors.Join(copied.Flush(), names.Close())
+}
+
+// start copies the files, starts the container and returns when its guest is ready.
+func (e *Engine) start(ctx context.Context, id string, l layout, trees []tree) error {
+	if err := e.copyTrees(ctx, id, l.spec.ID, trees); err != nil {
+		return err
 	}
 	// Attach before the start, because earlier output of the guest would be lost.
 	attached, err := e.client.ContainerAttach(ctx, id, client.ContainerAttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
@@ -189,5 +213,15 @@ func (e *Engine) start(ctx context.Context, id string, l layout, trees []tree) e
 	if err := e.connect(ctx, id, &l.spec); err != nil {
 		return fmt.Errorf("network: %w", err)
 	}
-	return boot(ctx, conn, l.spec)
+	return savedFilesFault(l.spec, boot(ctx, conn, l.spec))
+}
+
+// savedFilesFault explains that saved files do not fit into a container: those of another engine
+// have at least the attributes of the root, which is read-only here.
+func savedFilesFault(spec engine.Spec, err error) error {
+	if err == nil || spec.Boot.Files == nil || !strings.Contains(err.Error(), unix.EROFS.Error()) {
+		return err
+	}
+	return fault.Wrap(err, fault.Unsupported, "files_unsupported", "the saved files include some of the root, which is read-only in a container").
+		WithHint("start the snapshot on the engine that took it, without --engine")
 }

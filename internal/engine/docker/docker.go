@@ -64,6 +64,7 @@ type Engine struct {
 	mu              sync.Mutex
 	streams         map[string]*execConnection // by container
 	version         string                     // the daemon's version, once it is known
+	runtimeAccepted bool                       // the daemon has the runtime, and it is what its name says
 	derived         map[string]string          // IDs of images with the guest, by base image and guest
 	failedCreations map[string]bool            // IDs whose creation failed before anything was created
 	carriers        map[string]bool            // containers whose network this process carries, or waits to carry
@@ -74,6 +75,7 @@ var (
 	_ engine.Meter   = (*Engine)(nil)
 	_ engine.Freezer = (*Engine)(nil)
 
+	_ engine.Archiver    = (*Engine)(nil)
 	_ engine.ImageFinder = (*Engine)(nil)
 )
 
@@ -110,15 +112,12 @@ func newClient(host string) (*client.Client, error) {
 	return client.New(client.WithHost(client.DefaultDockerHost), client.WithDialContext(func(context.Context, string, string) (net.Conn, error) { return nil, err }))
 }
 
-// userspaceKernels lists the usual names of OCI runtimes with a user-space kernel.
-var userspaceKernels = []string{"runsc", "io.containerd.runsc.v1"}
-
 // Info implements engine.Engine.
 func (e *Engine) Info() engine.Info {
 	info := engine.Info{
 		Name: Name, Version: e.daemonVersion(), Boundary: engine.SharedKernel,
 		Enforces:   []engine.Limit{engine.LimitMemory, engine.LimitCPU, engine.LimitPIDs, engine.LimitShm},
-		OwnNetwork: true, OwnFiles: true, NoRoot: true, OnRequest: true, DiskInMemory: true, Volumes: e.showsVolumes(),
+		OwnNetwork: true, OwnFiles: true, NoRoot: true, OnRequest: true, DiskInMemory: true, FixedHostname: true, Volumes: e.showsVolumes(),
 		Capabilities: engine.Implemented(e),
 		Images:       slices.Clone(imageKinds),
 		Egress:       e.egressKinds(),
@@ -129,16 +128,13 @@ func (e *Engine) Info() engine.Info {
 		},
 	}
 	if e.userspaceKernel() {
-		info.Boundary = engine.UserspaceKernel
+		e.describeOwnKernel(&info)
 	}
 	if info.Attachment() == engine.EgressProxy {
 		info.Notes = append(info.Notes, "programs reach the network only through the proxy that HTTP_PROXY, HTTPS_PROXY and ALL_PROXY name: a network interface requires a daemon on this host, root, and a runtime that uses the host's network stack")
 	}
 	return info
 }
-
-// userspaceKernel reports whether sandboxes have their own kernel.
-func (e *Engine) userspaceKernel() bool { return slices.Contains(userspaceKernels, e.o.Runtime) }
 
 // daemonVersion returns the daemon's version, or "" before its first answer.
 func (e *Engine) daemonVersion() string {

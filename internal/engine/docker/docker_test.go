@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"sync"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/docker"
 	"github.com/crannog/crannog/internal/engine/docker/dockertest"
+	"github.com/crannog/crannog/internal/engine/docker/inside"
 	"github.com/crannog/crannog/internal/engine/enginetest"
 	"github.com/crannog/crannog/internal/guest/guestboot"
 	"github.com/crannog/crannog/internal/guest/guestmain"
@@ -27,6 +29,7 @@ func TestMain(m *testing.M) {
 		enginetest.ProbeRole(),
 		reexec.Role{Match: matchGuest(guestboot.ChannelRole), Run: guestmain.Channel},
 		reexec.Role{Match: matchGuest(guestboot.GatewayRole), Run: guestmain.Gateway},
+		reexec.Role{Match: matchGuest(guestboot.FilesRole), Run: inside.Role().Run},
 		reexec.Role{Match: matchGuest(guestboot.PlainFlag), Run: guestmain.Main},
 	)
 	code := m.Run()
@@ -50,6 +53,7 @@ var shared struct {
 	once   sync.Once
 	daemon *dockertest.Daemon
 	image  engine.OCI
+	runsc  string // gVisor's program, or ""
 	err    error
 }
 
@@ -60,7 +64,13 @@ func daemon(t testing.TB) (*dockertest.Daemon, engine.Image) {
 	shared.once.Do(func() {
 		dir, err := os.MkdirTemp("/var/tmp", "dkr")
 		if err == nil {
-			shared.daemon, err = dockertest.Start(dir, dockertest.Options{})
+			shared.runsc = os.Getenv("CRANNOG_TEST_RUNSC")
+			if shared.runsc == "" && hosttest.Full() {
+				shared.runsc, err = dockertest.BuildRunsc(dir)
+			}
+		}
+		if err == nil {
+			shared.daemon, err = dockertest.Start(dir, dockertest.Options{Runsc: shared.runsc})
 		}
 		if err == nil {
 			shared.image, err = shared.daemon.Import(context.Background(), "test:1")
@@ -131,6 +141,32 @@ func TestConformanceOfCrun(t *testing.T) {
 	enginetest.Run(t, c)
 }
 
+// runscRules lists the rules for the runtime runsc, whose kernel is the engine gvisor's and has that
+// engine's tests.
+var runscRules = []string{
+	"lifecycle/create-is-ready", "lifecycle/probe-passes-here", "lifecycle/used-id-is-exists", "files/", "freeze/", "archive/",
+	"restart/another-process-finds-the-sandbox", "boundary/probes-are-refused", "boundary/only-loopback", "boundary/host-secrets-are-absent",
+	"limits/limits-that-are-not-shown-are-read-back", "proxy/", "leaks/",
+}
+
+// P83: a container with the runtime runsc keeps the rules that do not depend on the host's kernel.
+func TestConformanceOfRunsc(t *testing.T) {
+	d, image := daemon(t)
+	if shared.runsc == "" {
+		t.Skip("part of make test-docker, because it builds gVisor's program")
+	}
+	without := maps.Clone(waived)
+	maps.Copy(without, waivedWithRunsc)
+	enginetest.Run(t, enginetest.Config{Open: opener(d, "runsc"), Image: image, Residue: residue(d), Cycles: 3, LosesOnlyPrograms: true, Waive: without, Only: runscRules})
+}
+
+// waivedWithRunsc lists the rules that containers with runsc cannot keep, with the reasons.
+var waivedWithRunsc = map[string]string{
+	"files/read-only-paths-cannot-be-changed": "runsc ignores the paths of a volume that a container protects, so a policy with any is refused",
+	"files/hidden-paths-are-empty":            "runsc ignores the paths of a volume that a container protects, so a policy with any is refused",
+	"boundary/probes-are-refused":             "gVisor gives no user namespace to a program without rights, and the rule compares with one",
+}
+
 // A daemon of another host makes no network device here.
 func TestConformanceWithoutDevice(t *testing.T) {
 	d, image := daemon(t)
@@ -146,7 +182,7 @@ func TestConformanceWithoutDevice(t *testing.T) {
 // smoke lists the rules that the command "make test" checks. "make test-docker" checks all rules.
 var smoke = []string{
 	"lifecycle/create-is-ready", "lifecycle/probe-passes-here", "lifecycle/canceled-create-leaves-nothing", "lifecycle/used-id-is-exists", "images/",
-	"files/", "freeze/", "restart/another-process-finds-the-sandbox", "boundary/probes-are-refused", "boundary/only-loopback", "boundary/host-secrets-are-absent",
+	"files/", "freeze/", "archive/files-are-restored-without-memory", "restart/another-process-finds-the-sandbox", "boundary/probes-are-refused", "boundary/only-loopback", "boundary/host-secrets-are-absent",
 	"limits/memory-ends-the-sandbox-with-a-reason", "limits/processes-are-bounded", "limits/limits-that-are-not-shown-are-read-back", "leaks/",
 }
 
@@ -163,5 +199,6 @@ var waived = map[string]string{
 	"changes/exported-files-equal-those-in-the-sandbox": "the workspace is a copy, so each file has a new time of change and is read",
 	"changes/a-forged-time-does-not-hide-a-change":      "the workspace is a copy, so each file has a new time of change and is read",
 	"boundary/host-identity-is-not-shown":               "the kernel's version and boot ID are the host's, because the kernel is",
+	"archive/has-kinds-owners-and-removals":             "no root changes the image's files; TestArchiveOfWorkspace checks kinds and removals",
 	"boundary/set-id-gives-no-rights":                   "there is no root that could make such a file",
 }

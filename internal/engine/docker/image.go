@@ -12,6 +12,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -31,7 +32,11 @@ func (e *Engine) withGuest(ctx context.Context, owner, base, target string) (str
 	if err != nil {
 		return "", fmt.Errorf("docker: the guest's program: %w", err)
 	}
-	sum := sha256.Sum256(append(program, target...))
+	mode := e.guestMode()
+	sum := sha256.Sum256(fmt.Appendf(slices.Clone(program), "%s", target))
+	if mode != guestMode {
+		sum = sha256.Sum256(fmt.Appendf(slices.Clone(program), "%s %o", target, mode))
+	}
 	digest := hex.EncodeToString(sum[:])
 	e.mu.Lock()
 	known := e.derived[base+digest]
@@ -51,7 +56,7 @@ func (e *Engine) withGuest(ctx context.Context, owner, base, target string) (str
 		return "", err
 	}
 	if id == "" {
-		if id, err = e.buildDerivedImage(ctx, owner, base, digest, target, program); err != nil {
+		if id, err = e.buildDerivedImage(ctx, owner, base, digest, guestFile{target, mode, program}); err != nil {
 			return "", fmt.Errorf("put the guest into an image: %w", err)
 		}
 	}
@@ -101,7 +106,7 @@ func (e *Engine) findDerivedImage(ctx context.Context, owner, base, digest strin
 }
 
 // buildDerivedImage builds an image with the guest in a container that never runs.
-func (e *Engine) buildDerivedImage(ctx context.Context, owner, base, digest, target string, program []byte) (_ string, err error) {
+func (e *Engine) buildDerivedImage(ctx context.Context, owner, base, digest string, guest guestFile) (_ string, err error) {
 	name := containerName(owner, "") + "image"
 	// The lock is held, so a container with this name was left by a process that died.
 	if _, err := e.client.ContainerRemove(ctx, name, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true}); err != nil && !cerrdefs.IsNotFound(err) {
@@ -109,7 +114,7 @@ func (e *Engine) buildDerivedImage(ctx context.Context, owner, base, digest, tar
 	}
 	created, err := e.client.ContainerCreate(ctx, client.ContainerCreateOptions{
 		Name:       name,
-		Config:     &container.Config{Image: base, Entrypoint: []string{target}, Cmd: []string{}, Labels: map[string]string{labelOwner: owner}, NetworkDisabled: true},
+		Config:     &container.Config{Image: base, Entrypoint: []string{guest.path}, Cmd: []string{}, Labels: map[string]string{labelOwner: owner}, NetworkDisabled: true},
 		HostConfig: &container.HostConfig{NetworkMode: "none"},
 	})
 	if err != nil {
@@ -125,7 +130,7 @@ func (e *Engine) buildDerivedImage(ctx context.Context, owner, base, digest, tar
 	if err != nil {
 		return "", err
 	}
-	if err := e.put(ctx, created.ID, "/", guestLayer(target, program, accounts)); err != nil {
+	if err := e.put(ctx, created.ID, "/", guestLayer(guest, accounts)); err != nil {
 		return "", err
 	}
 	if err := e.copyEtc(ctx, created.ID); err != nil {
@@ -185,10 +190,30 @@ func (e *Engine) accounts(ctx context.Context, id string) (map[string]string, er
 	return files, nil
 }
 
+// guestFile is the guest's program in an image.
+type guestFile struct {
+	path    string
+	mode    int64
+	content []byte
+}
+
+// guestMode is the usual mode of the guest's program. It is executable but not readable, so that the
+// kernel does not let programs of the same user trace it.
+const guestMode = 0o711
+
+// guestMode returns the mode of the guest's program. gVisor's kernel starts only programs that their
+// user can read. There the guest is protected from its start by a call that it makes itself, and a
+// program can trace only its own descendants.
+func (e *Engine) guestMode() int64 {
+	if e.userspaceKernel() {
+		return 0o755
+	}
+	return guestMode
+}
+
 // guestLayer returns a tar of the files that are added to every image: the guest's program, and the
-// directories on which a container mounts something. The program is executable but not readable, so
-// that the kernel does not let programs of the same user trace it.
-func guestLayer(target string, program []byte, files map[string]string) io.Reader {
+// directories on which a container mounts something.
+func guestLayer(guest guestFile, files map[string]string) io.Reader {
 	var buffer bytes.Buffer
 	archive := tar.NewWriter(&buffer)
 	add := func(h tar.Header, content []byte) {
@@ -209,10 +234,10 @@ func guestLayer(target string, program []byte, files map[string]string) io.Reade
 	dir("workspace", 0o755, engine.UserID)
 	dir(".crannog", 0o755, 0)
 	dir(guestboot.FillDir[1:], 0o755, 0)
-	for parent := path.Dir(target[1:]); parent != "." && parent != ".crannog"; parent = path.Dir(parent) {
+	for parent := path.Dir(guest.path[1:]); parent != "." && parent != ".crannog"; parent = path.Dir(parent) {
 		dir(parent, 0o755, 0)
 	}
-	add(tar.Header{Typeflag: tar.TypeReg, Name: target[1:], Mode: 0o711}, program)
+	add(tar.Header{Typeflag: tar.TypeReg, Name: guest.path[1:], Mode: guest.mode}, guest.content)
 	for name, text := range files {
 		add(tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644}, []byte(text))
 	}

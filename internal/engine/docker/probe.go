@@ -44,15 +44,7 @@ func (e *Engine) Probe(ctx context.Context) []engine.Finding {
 	if info.OSType != "linux" {
 		list = append(list, engine.Fail("Docker containers", "the daemon runs containers of "+info.OSType, "use a daemon for Linux containers"))
 	}
-	runtime := e.o.Runtime
-	if runtime == "" {
-		runtime = info.DefaultRuntime
-	}
-	if _, known := info.Runtimes[runtime]; known {
-		list = append(list, engine.OK("Docker runtime", runtime))
-	} else {
-		list = append(list, engine.Fail("Docker runtime", "the daemon has no runtime "+runtime, "add it to the daemon's configuration, or change the setting docker_runtime"))
-	}
+	list = append(list, e.checkRuntime(info, e.runtime(info))...)
 	if slices.ContainsFunc(info.SecurityOptions, func(o string) bool { return strings.Contains(o, "name=seccomp") }) {
 		list = append(list, engine.OK("Docker seccomp", "the daemon applies profiles"))
 	} else {

@@ -127,11 +127,14 @@ func TestHiddenPathsAreNotCopied(t *testing.T) {
 	if !slices.Equal(empty, []string{"keep", "secrets"}) {
 		t.Errorf("the hidden paths are %v, want keep and secrets", empty)
 	}
-	var complete, withoutHidden bytes.Buffer
-	if err := writeTar(&complete, root, workspaceDir, cover{}); err != nil || strings.Count(complete.String(), "canary") != 2 {
+	var complete, withoutHidden, names bytes.Buffer
+	if err := writeTar(&complete, root, workspaceDir, cover{}, &names); err != nil || strings.Count(complete.String(), "canary") != 2 {
 		t.Fatalf("control: the tar without hidden paths has %d secrets, %v; want 2", strings.Count(complete.String(), "canary"), err)
 	}
-	if err := writeTar(&withoutHidden, root, workspaceDir, c); err != nil || strings.Contains(withoutHidden.String(), "canary") {
+	if err := writeTar(&withoutHidden, root, workspaceDir, c, &names); err != nil || strings.Contains(withoutHidden.String(), "canary") {
 		t.Errorf("a hidden file is in the tar, %v", err)
+	}
+	if list := names.String(); !strings.Contains(list, "workspace/keep\x00") || strings.Count(list, "workspace/secrets/key\x00") != 1 {
+		t.Errorf("the names of the copied files are %q; want all, and those of a hidden directory only from the control", list)
 	}
 }

@@ -110,8 +110,9 @@ func resolve(root *os.Root, target, name string) (place string, linked bool, err
 }
 
 // writeTar writes a tree of this host as a tar in which all files belong to the sandbox's user.
-// Hidden files are empty in the tar too, so that their content never leaves this host.
-func writeTar(w io.Writer, root *os.Root, target string, c cover) error {
+// Hidden files are empty in the tar too, so that their content never leaves this host. The paths of
+// the files in the sandbox are written to names, each without the first slash and with a zero byte.
+func writeTar(w io.Writer, root *os.Root, target string, c cover, names io.Writer) error {
 	archive := tar.NewWriter(w)
 	err := fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -122,6 +123,9 @@ func writeTar(w io.Writer, root *os.Root, target string, c cover) error {
 				return nil // the file was removed after the directory was read
 			}
 			return fmt.Errorf("copy %s: %w", name, err)
+		}
+		if _, err := io.WriteString(names, strings.TrimPrefix(path.Join(target, name), "/")+"\x00"); err != nil {
+			return err
 		}
 		if c.empty[name] && entry.IsDir() {
 			return fs.SkipDir

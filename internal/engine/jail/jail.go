@@ -144,7 +144,7 @@ func (e *Engine) Info() engine.Info {
 func (e *Engine) egressKinds() []engine.EgressKind {
 	switch {
 	case e.variant != nil:
-		return noEgress
+		return e.variant.egressKinds()
 	case e.tap:
 		return withTap
 	}

@@ -116,8 +116,11 @@ func (e *Engine) startChild(b *instance, spec engine.Spec) (_ *child, err error)
 			return nil, fmt.Errorf("network: %w", err)
 		}
 		childFiles = append(childFiles, socket)
-		// A sandbox with a network has no service.
-		extraFiles = append(extraFiles[:len(extraFiles):len(extraFiles)], nil, socket)
+		extraFiles = extraFiles[:len(extraFiles):len(extraFiles)]
+		if e.variant == nil {
+			extraFiles = append(extraFiles, nil) // there is no service
+		}
+		extraFiles = append(extraFiles, socket)
 	}
 	in, config, err := os.Pipe()
 	if err != nil {

@@ -10,14 +10,16 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// Variant configures an engine whose sandboxes are jails without a network, and whose guest runs
-// programs differently.
+// Variant configures an engine whose sandboxes are jails without a network interface, and whose guest
+// runs programs differently.
 type Variant struct {
 	Name     string // also the name of its directory in the state directory
 	Version  string
 	Boundary engine.Boundary
 	Images   []engine.ImageKind
-	Notes    []string
+	// Proxy is set if sandboxes can be connected to the egress gateway by a proxy.
+	Proxy bool
+	Notes []string
 	// Arguments returns additional arguments of the guest.
 	Arguments func(engine.Spec) ([]string, error)
 	// Serve answers requests of one sandbox's guest on a socket that programs in the sandbox cannot
@@ -29,7 +31,15 @@ type Variant struct {
 func (v *Variant) declare(info *engine.Info) {
 	info.Name, info.Version, info.Boundary = v.Name, v.Version, v.Boundary
 	info.Volumes = false
-	info.Images, info.Egress, info.Notes = slices.Clone(v.Images), slices.Clone(noEgress), slices.Clone(v.Notes)
+	info.Images, info.Egress, info.Notes = slices.Clone(v.Images), v.egressKinds(), slices.Clone(v.Notes)
+}
+
+// egressKinds returns how sandboxes can be connected to the egress gateway.
+func (v *Variant) egressKinds() []engine.EgressKind {
+	if v.Proxy {
+		return slices.Clone(withProxy)
+	}
+	return slices.Clone(noEgress)
 }
 
 // name returns the engine's name.

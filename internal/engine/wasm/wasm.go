@@ -1,6 +1,6 @@
 // Package wasm owns the engine that runs WebAssembly modules with WASI preview 1. Its sandboxes are
-// jails without a network. In them the guest starts only the runner (package runner), which drops
-// most of the rights that the jail leaves.
+// jails without a network interface. In them the guest starts only the runner (package runner),
+// which drops most of the rights that the jail leaves.
 package wasm
 
 import (
@@ -22,6 +22,9 @@ const Name = "wasm"
 
 // codeRunnerMissing is the code of the fault if this build has no runner.
 const codeRunnerMissing = "runner_missing"
+
+// codeDeterministicNetwork is the code of the fault for a deterministic sandbox with a network.
+const codeDeterministicNetwork = "deterministic_network"
 
 // Options configure the engine.
 type Options struct {
@@ -59,7 +62,7 @@ var (
 var notes = []string{
 	"runs WebAssembly modules for WASI preview 1 and no other programs; there are no terminals",
 	"the code interpreter runs JavaScript (QuickJS on WebAssembly) and no other language",
-	"no network: WASI preview 1 has no sockets",
+	"the only network is HTTP: modules that import wasi_experimental_http make requests through the egress gateway; WASI preview 1 has no sockets",
 	"instructions are not counted (no fuel): a module is limited by the CPU limit and the timeout of a command",
 	"a module and the runtime share an address space, so a bug of the runtime's compiler gives a module the rights of the jail around both",
 	"files that a sandbox writes are in its memory, and may use at most three quarters of the memory limit",
@@ -71,7 +74,7 @@ func New(o Options) (engine.Engine, error) {
 	log := o.Log
 	compiled := newStore(filepath.Join(o.StateDir, Name, ".modules"), o.Runner, o.CacheBytes, log)
 	jailed, err := jail.New(jail.Options{StateDir: o.StateDir, Log: log, NoCgroups: o.NoCgroups, Variant: &jail.Variant{
-		Name: Name, Version: "1", Boundary: engine.WasmRuntime, Images: []engine.ImageKind{engine.ImageModule}, Notes: notes,
+		Name: Name, Version: "1", Boundary: engine.WasmRuntime, Images: []engine.ImageKind{engine.ImageModule}, Proxy: true, Notes: notes,
 		Arguments: arguments,
 		Serve:     func(c *net.UnixConn) { compiled.serve(context.Background(), c) },
 	}})
@@ -114,6 +117,10 @@ func (f freezing) Info() engine.Info {
 func (e Engine) Create(ctx context.Context, spec engine.Spec) error {
 	if err := engine.Refusal([]engine.Finding{e.checkRunner()}); err != nil {
 		return err
+	}
+	if r := spec.Image.View().Runner; r != nil && r.Deterministic && spec.Egress.Connected() {
+		return fault.New(fault.Invalid, codeDeterministicNetwork, "a deterministic sandbox has no network: answers from outside would not be the same each time").
+			WithHint("leave out --allow and the policy's network rules, or leave out --deterministic")
 	}
 	return e.Engine.Create(ctx, spec)
 }

@@ -34,11 +34,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// buildModule builds the module for the tests.
-func buildModule(t testing.TB) []byte {
+// buildModule builds the module for the tests, or that of another directory.
+func buildModule(t testing.TB, dir ...string) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "program.wasm")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, "./testdata/program")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, append(dir, "./testdata/program")[0])
 	cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

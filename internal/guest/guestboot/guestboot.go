@@ -84,3 +84,7 @@ const GatewayRole = "gateway"
 // inside. That instance serves streams to ports on its standard input and output, with the protocol
 // of relay.ServeStreams.
 const ChannelRole = "channel"
+
+// FilesRole is the first argument of the guest's program when the engine docker starts a second
+// instance inside that writes the changed files as a tar to its standard output.
+const FilesRole = "files"

@@ -16,19 +16,21 @@ import (
 // serveGateway serves the proxy and the name server of a sandbox without a network interface. The
 // engine passed a reference to the gateway's socket, which programs inside cannot open.
 func serveGateway(failed chan<- error) error {
-	path := fmt.Sprintf("/proc/self/fd/%d", guestboot.GatewayFD)
-	server, err := proxyport.Listen(func(ctx context.Context) (proxyport.Stream, error) {
-		conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
-		if err != nil {
-			return nil, err
-		}
-		return conn.(*net.UnixConn), nil //nolint:forcetypeassert // the network is unix
-	})
+	server, err := proxyport.Listen(func(ctx context.Context) (proxyport.Stream, error) { return dialGateway(ctx) })
 	if err != nil {
 		return err
 	}
 	go func() { failed <- server.Serve() }()
 	return nil
+}
+
+// dialGateway connects to the gateway's socket.
+func dialGateway(ctx context.Context) (*net.UnixConn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d", guestboot.GatewayFD))
+	if err != nil {
+		return nil, err
+	}
+	return conn.(*net.UnixConn), nil //nolint:forcetypeassert // the network is unix
 }
 
 // Gateway serves the proxy and the name server of a sandbox without a network interface, on a

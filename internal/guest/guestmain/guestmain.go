@@ -23,6 +23,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/modules"
 	"github.com/crannog/crannog/internal/guest/offline"
 	"github.com/crannog/crannog/internal/guest/reap"
+	"github.com/crannog/crannog/internal/guest/relay"
 	"github.com/crannog/crannog/internal/guest/search"
 	"github.com/crannog/crannog/internal/guest/sftpserver"
 	"github.com/crannog/crannog/internal/guest/unpack"
@@ -186,6 +187,9 @@ func (b *guestSandbox) boot(cfg guest.Config, args []string) (*events, error) {
 	runner, err := modules.FromArguments(args)
 	if err != nil {
 		return nil, err
+	}
+	if runner != nil && slices.Contains(args, guestboot.GatewayFlag) {
+		runner.Gateway = func() (relay.Gateway, error) { return dialGateway(context.Background()) }
 	}
 	b.guest, err = guest.New(cfg, guest.Options{
 		Modules: runner,

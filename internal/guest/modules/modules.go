@@ -18,6 +18,7 @@ import (
 
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest/guestboot"
+	"github.com/crannog/crannog/internal/guest/relay"
 )
 
 // Config is the engine's configuration for the guest (guestboot.ModulesFlag).
@@ -46,6 +47,9 @@ var ErrTerminal = errors.New("a WebAssembly module has no terminal; leave the te
 
 // Runner starts modules.
 type Runner struct {
+	// Gateway opens a connection to the egress gateway. It is nil in a sandbox without a network.
+	Gateway func() (relay.Gateway, error)
+
 	config  Config
 	service int // guestboot.ServiceFD
 }
@@ -121,6 +125,10 @@ func (r *Runner) Prepare(ctx context.Context, as func(func() error) error, path 
 		return nil, err
 	}
 	start := r.start(ctx, "run", module)
+	if err := r.connect(start); err != nil {
+		start.Close()
+		return nil, err
+	}
 	start.Argv = append(append(start.Argv, "--"), argv...)
 	return start, nil
 }

@@ -23,6 +23,7 @@ type tree struct {
 	dirs    []dir // from the root
 	times   []dirTime
 	deleted map[string]bool // names that an earlier entry has deleted
+	owners  bool            // whether the owners of files are set
 }
 
 type dir struct {
@@ -40,7 +41,7 @@ func openTree(root string) (*tree, error) {
 	if err != nil {
 		return nil, errors.Join(&os.PathError{Op: "open", Path: root, Err: err}, r.Close())
 	}
-	t := &tree{root: r, dirs: []dir{{fd: fd}}, deleted: map[string]bool{}}
+	t := &tree{root: r, dirs: []dir{{fd: fd}}, deleted: map[string]bool{}, owners: os.Geteuid() == 0}
 	var stat unix.Stat_t
 	if err := unix.Fstat(fd, &stat); err != nil {
 		t.close()
@@ -138,10 +139,22 @@ func stat(in int, base string) (*unix.Stat_t, error) {
 	return &stat, err
 }
 
+// chown sets the owner of an open file, or of the file with a name in an open directory. A guest that
+// is not root owns all files that it unpacks, as tar does.
+func (t *tree) chown(fd int, base string, h *tar.Header) error {
+	if !t.owners {
+		return nil
+	}
+	if base == "" {
+		return unix.Fchown(fd, h.Uid, h.Gid)
+	}
+	return unix.Fchownat(fd, base, h.Uid, h.Gid, unix.AT_SYMLINK_NOFOLLOW)
+}
+
 // setMetadata sets the owner, the attributes and then the mode, because a change of owner clears
 // some mode bits.
 func (t *tree) setMetadata(fd int, h *tar.Header) error {
-	if err := unix.Fchown(fd, h.Uid, h.Gid); err != nil {
+	if err := t.chown(fd, "", h); err != nil {
 		return err
 	}
 	for key, value := range h.PAXRecords {

@@ -19,7 +19,7 @@ import (
 // The tar comes from a sandbox, whose root user may have written anything into it. So no link is
 // followed: each directory is opened from its parent, and a link in its place is rejected.
 
-// Over unpacks archive over the directory root, as root. It must be called before any program of
+// Over unpacks archive over the directory root. As a user that is not root, it sets no owners. It must be called before any program of
 // the sandbox runs.
 func Over(root string, archive io.Reader) error {
 	t, err := openTree(root)
@@ -195,7 +195,7 @@ func (t *tree) symlink(in int, base, name string, h *tar.Header) error {
 	if err := unix.Symlinkat(h.Linkname, in, base); err != nil {
 		return err
 	}
-	if err := unix.Fchownat(in, base, h.Uid, h.Gid, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+	if err := t.chown(in, base, h); err != nil {
 		return err
 	}
 	return setTime(in, base, h.ModTime)
@@ -229,7 +229,7 @@ func (t *tree) fifo(in int, base, name string, h *tar.Header) error {
 	if err := unix.Mknodat(in, base, unix.S_IFIFO|0o600, 0); err != nil {
 		return err
 	}
-	if err := unix.Fchownat(in, base, h.Uid, h.Gid, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+	if err := t.chown(in, base, h); err != nil {
 		return err
 	}
 	// Fchmodat follows links, but no other process runs that could have replaced the file by one.

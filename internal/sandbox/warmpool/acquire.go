@@ -20,7 +20,7 @@ import (
 // it did. A fault of the pool is not an error: the caller then creates a new sandbox.
 func (p *Pool) Acquire(ctx context.Context, requested Plan) (sandbox.Sandbox, bool, error) {
 	r := requested.Row
-	if p == nil || !canBeWarm(requested) || p.nameTaken(ctx, r) {
+	if p == nil || !canBeWarm(requested) || r.Name != "" && p.fixedHostname(r.Engine) || p.nameTaken(ctx, r) {
 		return sandbox.Sandbox{}, false, nil
 	}
 	w := p.take(requested)
@@ -67,6 +67,12 @@ func canBeWarm(requested Plan) bool {
 	r := requested.Row
 	return !r.ShowsHost() && !r.Base.Containers && len(r.Base.Volumes) == 0 && !rootfs.ShowsPrograms(requested.Spec.Image) &&
 		len(requested.Template.Tools) == 0 && r.Origin == requested.Template.OwnMemory()
+}
+
+// fixedHostname reports whether sandboxes of an engine keep the host name that they started with.
+func (p *Pool) fixedHostname(name string) bool {
+	e, err := p.deps.Engines.Of(name)
+	return err != nil || e.Info().FixedHostname
 }
 
 // nameTaken reports whether a live sandbox has the requested name. Without this check, a caller

@@ -26,6 +26,7 @@ var Folders = []Folder{
 	{"internal/store", "the database behind the ports of sandboxes, keys, secrets, approvals and sessions"},
 	{"internal/frontend", "the HTTP interfaces: v1, e2b, console, ingress"},
 	{"internal/integration", "agent programs and MCP clients on this machine"},
+	{"wasihttp", "the HTTP client for WebAssembly modules in sandboxes"},
 	{"internal/devcontainer", "development containers: devcontainer.json and its features"},
 	{"internal/build", "builds of images from Dockerfiles"},
 	{"internal/image", "the images and templates that sandboxes start from"},

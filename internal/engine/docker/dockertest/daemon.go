@@ -55,6 +55,20 @@ type Options struct {
 	// HostMounts runs the daemon in the host's mount namespace. A daemon that is restarted needs
 	// it, because containers of the earlier daemon stay in that daemon's mount namespace.
 	HostMounts bool
+	// Runsc is the path of gVisor's program, or "" for a daemon without it.
+	Runsc string
+}
+
+// runtimes returns the runtimes of the daemon beside its default one. With Runsc, one of them uses
+// the seccomp profile of a container and one ignores it, as gVisor does by default.
+func (o Options) runtimes() map[string]any {
+	all := map[string]any{"crun": map[string]string{"path": "/usr/bin/crun"}}
+	if o.Runsc != "" {
+		arguments := []string{"--platform=systrap", "--network=none"}
+		all["runsc"] = map[string]any{"path": o.Runsc, "runtimeArgs": append(arguments, "--oci-seccomp")}
+		all["runsc-plain"] = map[string]any{"path": o.Runsc, "runtimeArgs": arguments}
+	}
+	return all
 }
 
 // Start starts a daemon that stores everything below dir. The path of dir should be short, because
@@ -64,7 +78,7 @@ func Start(dir string, o Options) (*Daemon, error) {
 		"data-root": filepath.Join(dir, "data"), "exec-root": filepath.Join(dir, "exec"), "pidfile": filepath.Join(dir, "pid"),
 		"hosts": []string{"unix://" + filepath.Join(dir, "sock")}, "live-restore": o.LiveRestore,
 		"bridge": "none", "iptables": false, "ip-forward": false,
-		"runtimes": map[string]any{"crun": map[string]string{"path": "/usr/bin/crun"}},
+		"runtimes": o.runtimes(),
 	}
 	text, err := json.Marshal(config)
 	if err != nil {

@@ -38,6 +38,11 @@ type Options struct {
 	// Points lists directories that are left out with all that they contain: other file systems are
 	// mounted there.
 	Points []string
+	// Skip reports whether a path is left out with everything below it. Nil leaves out nothing.
+	Skip func(name string) bool
+	// Initial lists paths that the layers had at first. They are for layers that are no overlays, in
+	// which the removal of a file leaves nothing: a path that no longer exists is written as removed.
+	Initial []string
 	// Most bounds the size of all files together, including their holes.
 	Most int64
 }
@@ -53,11 +58,17 @@ const maxDepth = 500
 // shrinks while it is read is padded to its earlier size.
 func Write(ctx context.Context, w io.Writer, layers []Layer, o Options) error {
 	a := &archive{ctx: ctx, w: tar.NewWriter(w), o: o}
+	if len(o.Initial) > 0 {
+		a.seen = map[string]bool{}
+	}
 	for _, l := range layers {
 		a.links = map[uint64]string{}
 		if err := a.layer(l); err != nil {
 			return err
 		}
+	}
+	if err := a.removals(); err != nil {
+		return err
 	}
 	return a.w.Close()
 }
@@ -68,7 +79,30 @@ type archive struct {
 	w     *tar.Writer
 	o     Options
 	links map[uint64]string // first names of files with several names, in this layer
+	seen  map[string]bool   // whether a path that exists is a directory that was read; nil without Options.Initial
 	bytes int64
+}
+
+// note records that a path exists.
+func (a *archive) note(name string, isDir bool) {
+	if a.seen != nil {
+		a.seen[name] = isDir
+	}
+}
+
+// removals writes the initial paths that no longer exist. A path in a directory that no longer
+// exists, is no directory now, or was skipped, is left out.
+func (a *archive) removals() error {
+	for _, name := range a.o.Initial {
+		if _, exists := a.seen[name]; exists || !a.seen[path.Dir(name)] {
+			continue
+		}
+		h := &tar.Header{Typeflag: tar.TypeChar, Name: name, Format: tar.FormatPAX}
+		if err := a.w.WriteHeader(h); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // layer writes a layer's directory itself, because a program may have changed its attributes, and
@@ -78,6 +112,7 @@ func (a *archive) layer(l Layer) error {
 	if err != nil {
 		return err
 	}
+	a.note(l.Path, true)
 	if err := a.entry(l.Upper, ".", l.Path, info); err != nil {
 		return err
 	}
@@ -111,6 +146,11 @@ func (a *archive) directory(d *os.Root, name string, depth int) error {
 			continue // it was removed in between
 		}
 		if err == nil {
+			skip := a.o.Skip != nil && a.o.Skip(inside)
+			a.note(inside, info.IsDir() && !skip)
+			if skip {
+				continue
+			}
 			err = a.entry(d, base, inside, info)
 		}
 		if err != nil {

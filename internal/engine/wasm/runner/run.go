@@ -35,6 +35,11 @@ func pages(memory int64) uint32 {
 // run runs the module and returns the exit code.
 func (r request) run() int {
 	ctx := context.Background()
+	net, err := r.openNetwork()
+	if err != nil {
+		return printError(CodeInvalid, err)
+	}
+	defer net.close()
 	tree, err := openTree(r.deterministic)
 	if err != nil {
 		return printError(CodeInvalid, err)
@@ -44,7 +49,7 @@ func (r request) run() int {
 	}
 	runtime, compiled, err := r.load(ctx)
 	if err == nil {
-		err = checkImports(compiled)
+		err = r.provideImports(ctx, runtime, compiled, net)
 	}
 	if err != nil {
 		return printError(CodeInvalid, fmt.Errorf("%s: %w", r.argv[0], err))
@@ -104,14 +109,26 @@ func (r request) load(ctx context.Context) (wazero.Runtime, wazero.CompiledModul
 	return runtime, compiled, err
 }
 
-// checkImports refuses a module that imports functions other than those of WASI.
-func checkImports(m wazero.CompiledModule) error {
+// provideImports provides the functions that the module imports in addition to those of WASI, and
+// refuses a module with other imports.
+func (r request) provideImports(ctx context.Context, runtime wazero.Runtime, m wazero.CompiledModule, net *network) error {
+	usesHTTP := false
 	for _, f := range m.ImportedFunctions() {
-		if module, name, _ := f.Import(); module != wasi_snapshot_preview1.ModuleName {
-			return fmt.Errorf("the module imports %s.%s, but only WASI preview 1 is available", module, name)
+		switch module, name, _ := f.Import(); module {
+		case wasi_snapshot_preview1.ModuleName:
+		case httpModule:
+			if r.deterministic {
+				return fmt.Errorf("the module imports %s.%s, but a deterministic sandbox has no network", module, name)
+			}
+			usesHTTP = true
+		default:
+			return fmt.Errorf("the module imports %s.%s, but only WASI preview 1 and %s are available", module, name, httpModule)
 		}
 	}
-	return nil
+	if !usesHTTP {
+		return nil
+	}
+	return newHTTPHost(net).define(ctx, runtime)
 }
 
 // configure connects the module to the process's streams, variables and files.

@@ -72,8 +72,18 @@ type request struct {
 	memory        int64
 	deterministic bool
 	compiled      bool
-	// module is the descriptor of the module. The next one is that of the compiled module.
+	network       bool
+	// module is the descriptor of the module. The next ones are those of the compiled module and of
+	// the network, if there are any.
 	module uintptr
+}
+
+// networkFile returns the descriptor of the network.
+func (r request) networkFile() uintptr {
+	if r.compiled {
+		return r.module + 2
+	}
+	return r.module + 1
 }
 
 // parse parses the arguments of the command run.
@@ -118,6 +128,8 @@ func (r *request) set(arg string) error {
 		r.deterministic = true
 	case "--compiled":
 		r.compiled = true
+	case "--network":
+		r.network = true
 	default:
 		return fmt.Errorf("unknown argument %q", arg)
 	}
