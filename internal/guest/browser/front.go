@@ -65,8 +65,9 @@ func visitOf(r *http.Request) visit {
 func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// A page in the browser can send requests to this port too. Chromium's own check of the Host
 	// header no longer protects it here, so everything that a page sends is refused: its WebSockets
-	// have an Origin, and its other requests are marked by Chromium.
-	if len(r.Header["Origin"]) > 0 || len(r.Header["Sec-Fetch-Site"]) > 0 || len(r.Header["Sec-Fetch-Mode"]) > 0 {
+	// have an Origin, and Chromium marks its other requests. Node.js marks its own ones too, but not
+	// with a site.
+	if len(r.Header["Origin"]) > 0 || len(r.Header["Sec-Fetch-Site"]) > 0 {
 		http.Error(w, "pages may not use the DevTools port", http.StatusForbidden)
 		return
 	}
