@@ -39,6 +39,7 @@ func newFront(s *supervisor, t *trust) *front {
 	f.proxy = &httputil.ReverseProxy{
 		Rewrite:        rewrite,
 		ModifyResponse: rewriteAnswer,
+		Transport:      again{s},
 		FlushInterval:  -1,
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) {
 			http.Error(w, "the browser gave no answer; it may have just ended", http.StatusBadGateway)
@@ -84,12 +85,37 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "install the certificate of the egress gateway: "+err.Error(), http.StatusInternalServerError)
 		return
 	}
-	e, err := f.browser.wait(ctx)
+	e, err := f.browser.wait(ctx, endpoint{})
 	if err != nil {
 		http.Error(w, "the browser is not running", http.StatusServiceUnavailable)
 		return
 	}
 	f.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), visitKey{}, visit{e, baseOf(r)})))
+}
+
+// again sends a request a second time if the browser ended before it answered. The browser's end is
+// noticed a little later than a client can connect again.
+type again struct{ browser *supervisor }
+
+// RoundTrip implements http.RoundTripper.
+func (t again) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := http.DefaultTransport.RoundTrip(r)
+	if err == nil || r.Method != http.MethodGet {
+		return answer, err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), waitForBrowser)
+	defer cancel()
+	old := visitOf(r).endpoint
+	next, waitErr := t.browser.wait(ctx, old)
+	if waitErr != nil {
+		return nil, err
+	}
+	second := r.Clone(r.Context())
+	second.URL.Host, second.Host = next.host, next.host
+	if second.URL.Path == old.path {
+		second.URL.Path = next.path
+	}
+	return http.DefaultTransport.RoundTrip(second)
 }
 
 // rewrite directs a request to the browser, under a name that Chromium accepts.

@@ -180,13 +180,13 @@ func (s *supervisor) set(e *endpoint) {
 	s.changed = make(chan struct{})
 }
 
-// wait returns where the browser is, as soon as it runs.
-func (s *supervisor) wait(ctx context.Context) (endpoint, error) {
+// wait returns where the browser is, as soon as one runs that is not the old one.
+func (s *supervisor) wait(ctx context.Context, old endpoint) (endpoint, error) {
 	for {
 		s.mu.Lock()
 		current, changed := s.current, s.changed
 		s.mu.Unlock()
-		if current != nil {
+		if current != nil && *current != old {
 			return *current, nil
 		}
 		select {

@@ -3,7 +3,7 @@
 //   CRANNOG_SANDBOX  ID of a sandbox of the template browser in which site.pl runs
 //   CRANNOG_TOKEN    its access token
 //   CRANNOG_REACHED  an address that its policy permits, with JSON that has a name, and
-//   CRANNOG_DENIED   one that it does not
+//   CRANNOG_DENIED   one of the same host that it does not
 import { test } from 'node:test'
 import assert from 'node:assert/strict'
 import { createHash } from 'node:crypto'
@@ -197,9 +197,10 @@ test('the policy applies, and the certificate of the gateway is trusted', () => 
   const answer = await page.goto(reached)
   assert.equal(answer.status(), 200)
   assert.ok(JSON.parse(await answer.text()).name)
+  await assert.rejects(page.goto('https://denied.example/'), /net::ERR_NAME_NOT_RESOLVED/)
   const refused = await page.goto(denied)
   assert.equal(refused.status(), 403)
-  assert.match(await page.locator('body').innerText(), /denied\.example/)
+  assert.match(await page.locator('body').innerText(), /crannog: blocked GET/)
   // Control: a page that needs no network still works.
   await page.goto(site + 'page.html')
 }))
