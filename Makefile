@@ -7,7 +7,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 GOBUILD := GOGC=$(or $(GOGC),400) go build
 LDFLAGS := -s -w -X gvisor.dev/gvisor/runsc/version.version=$(GVISOR) -X main.version=$(VERSION)
 
-.PHONY: help build console check test test-full tests-begin times check-format test-race test-race-most test-plain test-units test-sandboxes test-soak test-variants test-console test-npm test-e2b-old test-images test-dev test-upgrade test-browser test-clients test-e2b test-mcp test-pages test-long test-unified test-docker test-build test-microvm test-jail test-escape lint vuln gen fuzz bench clean
+.PHONY: help build console check test test-full tests-begin times check-format test-race test-race-most test-plain test-units test-sandboxes test-soak test-variants test-console test-npm test-e2b-old test-images test-browser-template test-dev test-upgrade test-browser test-clients test-e2b test-mcp test-pages test-long test-unified test-docker test-build test-microvm test-jail test-escape lint vuln gen fuzz bench clean
 
 help: ## list targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -32,7 +32,7 @@ check: tests-begin check-format lint test-race-most test-plain test-console ## w
 test: tests-begin build check-format test-units test-console test-sandboxes test-clients ## every promise once; as root on a host with node and what .ci/run installs it skips nothing
 
 test-full: test ## also the tests that take too long for each change: soak, emulated kernel, other variants, fuzzing
-	CRANNOG_TEST_FULL=1 $(MAKE) --no-print-directory test-race test-soak test-unified test-variants test-build test-microvm test-jail test-escape test-e2b-old test-images test-dev test-upgrade test-pages test-long fuzz
+	CRANNOG_TEST_FULL=1 $(MAKE) --no-print-directory test-race test-soak test-unified test-variants test-build test-microvm test-jail test-escape test-e2b-old test-images test-browser-template test-dev test-upgrade test-pages test-long fuzz
 
 # bin/timing runs the test programs and measures their processor time. CRANNOG_TIMES has the
 # measurements since tests-begin.
@@ -175,7 +175,10 @@ test-e2b-old: $(TIMING) bin/crannog ## the older SDK of E2B
 	CRANNOG_TEST_SDK=old $(TIMING) step tests/e2b-old tests/e2b/run.sh bin/crannog
 
 test-images: $(TIMING) bin/crannog ## a real Debian as an image, as root and unprivileged, from the mirror through the gateway
-	$(PROGRAM) $(GOTEST) -count=1 -timeout 90m ./tests/images
+	$(PROGRAM) $(GOTEST) -count=1 -timeout 90m -skip '^TestBrowserTemplate$$' ./tests/images
+
+test-browser-template: $(TIMING) bin/crannog ## the recipe browser, driven by Playwright and Puppeteer from npm
+	$(PROGRAM) $(GOTEST) -count=1 -timeout 60m -v -run '^TestBrowserTemplate$$' ./tests/images
 
 test-dev: $(TIMING) bin/crannog ## SSH endpoints of sandboxes with OpenSSH, scp, sftp and rsync
 	$(PROGRAM) $(GOTEST) -count=1 -timeout 30m ./tests/dev

@@ -6,6 +6,8 @@ use IO::Socket::INET;
 my %types = (html => 'text/html', js => 'text/javascript', bin => 'application/octet-stream');
 $SIG{CHLD} = 'IGNORE';
 my $listener = IO::Socket::INET->new(LocalAddr => '127.0.0.1', LocalPort => 8000, Listen => 64, ReuseAddr => 1) or die $!;
+$| = 1;
+print "ready\n";
 while (my $c = $listener->accept) {
     next if fork;
     my ($path) = (<$c> // '') =~ m{^GET /([a-z]+\.([a-z]+)) } or exit;
