@@ -1,6 +1,7 @@
 package images_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
@@ -37,18 +39,18 @@ func TestBrowserTemplate(t *testing.T) {
 	}
 	server := servetest.Start(t, program, state)
 	client := server.Client(t)
-	began := time.Now()
+	dir := clients(t)
+	measure(t, server, client, dir)
 	sb, err := client.Create(t.Context(), crannog.Template("browser"), crannog.Timeout(time.Hour), crannog.Net("policy"), crannog.Policy(npmPolicy(t)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("a sandbox with its browser running: %s", time.Since(began))
 	serveSite(t, sb)
 	// A restored sandbox has not executed Chromium: the browser was in its memory.
 	if n := len(browserStarts(t, client, sb.ID())); n != 0 {
 		t.Errorf("the new sandbox has started a browser %d times, want none: it continues from memory", n)
 	}
-	drive(t, server, sb)
+	drive(t, server, sb, dir)
 	testKilledBrowser(t, client, sb)
 	if err := sb.Kill(t.Context()); err != nil {
 		t.Error(err)
@@ -127,8 +129,8 @@ func serveSite(t *testing.T, sb *crannog.Sandbox) {
 	}
 }
 
-// drive runs the clients' tests.
-func drive(t *testing.T, server *servetest.Server, sb *crannog.Sandbox) {
+// clients installs the clients from npm, and returns their directory.
+func clients(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "browser")
 	if err := os.CopyFS(dir, os.DirFS("browser")); err != nil {
@@ -139,15 +141,63 @@ func drive(t *testing.T, server *servetest.Server, sb *crannog.Sandbox) {
 	if out, err := install.CombinedOutput(); err != nil {
 		t.Fatalf("npm ci: %v\n%s", err, out)
 	}
-	node := exec.CommandContext(t.Context(), "node", "--test", "--test-reporter=spec", "drive.test.mjs")
-	node.Dir = dir
-	node.Env = append(os.Environ(), "CRANNOG_URL="+server.URL, "CRANNOG_SANDBOX="+sb.ID(), "CRANNOG_TOKEN="+sb.Info().AccessToken,
+	return dir
+}
+
+// nodeCommand returns a command that finds the sandbox's browser by its environment.
+func nodeCommand(t *testing.T, server *servetest.Server, sb *crannog.Sandbox, dir string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "node", args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "CRANNOG_URL="+server.URL, "CRANNOG_SANDBOX="+sb.ID(), "CRANNOG_TOKEN="+sb.Info().AccessToken,
 		"CRANNOG_REACHED=https://"+npmRegistry+"/ms/latest", "CRANNOG_DENIED=https://"+npmRegistry+"/left-pad")
-	out, err := node.CombinedOutput()
+	return cmd
+}
+
+// drive runs the clients' tests.
+func drive(t *testing.T, server *servetest.Server, sb *crannog.Sandbox, dir string) {
+	t.Helper()
+	out, err := nodeCommand(t, server, sb, dir, "--test", "--test-reporter=spec", "drive.test.mjs").CombinedOutput()
 	if err != nil {
 		t.Errorf("the clients: %v", err)
 	}
 	t.Logf("%s", out)
+}
+
+// measure logs how long it takes from a request to the first screenshot: from the template's memory,
+// with a boot, because other limits than the template's do not fit its memory, and without a sandbox.
+func measure(t *testing.T, server *servetest.Server, client *crannog.Client, dir string) {
+	t.Helper()
+	for range 3 {
+		for name, limits := range map[string]api.Limits{"from memory": {}, "with a boot": {MemoryBytes: 1200 << 20}} {
+			began := time.Now()
+			sb, err := client.Create(t.Context(), crannog.Template("browser"), crannog.Timeout(time.Hour), crannog.Limits(limits))
+			if err != nil {
+				t.Fatal(err)
+			}
+			created := time.Since(began)
+			out, err := nodeCommand(t, server, sb, dir, "shot.mjs").CombinedOutput()
+			if err != nil {
+				t.Fatalf("the first screenshot, %s: %v\n%s", name, err, out)
+			}
+			use, err := sb.Metrics(t.Context())
+			if err != nil || len(use) == 0 {
+				t.Fatalf("metrics: %v, %v", use, err)
+			}
+			t.Logf("%s: created in %d ms, then the first screenshot in %s ms; memory used: %d MiB", name, created.Milliseconds(), bytes.TrimSpace(out), use[len(use)-1].MemUsed>>20)
+			if err := sb.Kill(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		if path, err := exec.LookPath("chromium"); err == nil {
+			began := time.Now()
+			cmd := exec.CommandContext(t.Context(), path, "--headless", "--no-sandbox", "--disable-gpu", "--user-data-dir="+t.TempDir(), "--screenshot="+dir+"/host.png", `data:text/html,<body style="background:teal">`)
+			if err := cmd.Run(); err != nil {
+				t.Errorf("the host's chromium: %v", err)
+			}
+			t.Logf("without a sandbox: chromium --headless --screenshot in %d ms", time.Since(began).Milliseconds())
+		}
+	}
 }
 
 // testKilledBrowser kills the browser as the kernel would, without a chance to clean up.
@@ -160,7 +210,8 @@ func testKilledBrowser(t *testing.T, client *crannog.Client, sb *crannog.Sandbox
 	}
 	var pid int
 	for _, p := range all.Processes {
-		if slices.Contains(p.Args, "--remote-debugging-port=0") && !slices.ContainsFunc(p.Args, func(a string) bool { return strings.HasPrefix(a, "--type=") }) {
+		// Chromium rewrites its arguments as one.
+		if line := strings.Join(p.Args, " "); strings.Contains(line, " --remote-debugging-port=0") && !strings.Contains(line, " --type=") {
 			pid = p.PID
 		}
 	}
