@@ -1,7 +1,6 @@
 package images_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -17,7 +16,6 @@ import (
 	"time"
 
 	"github.com/crannog/crannog"
-	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
@@ -27,7 +25,7 @@ const browserPort = "49222"
 
 // TestBrowserTemplate builds the recipe browser, starts a sandbox of it from its memory, and drives
 // its Chromium through a server with the unmodified clients from npm. The clients' part of the test
-// is browser/drive.test.mjs.
+// is browser/drive.test.mjs (P79, P80, P81).
 //
 // Building takes many minutes. CRANNOG_TEST_BROWSER_STATE names a state directory that has the
 // template already; it is kept.
@@ -40,7 +38,7 @@ func TestBrowserTemplate(t *testing.T) {
 	server := servetest.Start(t, program, state)
 	client := server.Client(t)
 	dir := clients(t)
-	measure(t, server, client, dir)
+	measure(t, server, dir)
 	sb, err := client.Create(t.Context(), crannog.Template("browser"), crannog.Timeout(time.Hour), crannog.Net("policy"), crannog.Policy(npmPolicy(t)))
 	if err != nil {
 		t.Fatal(err)
@@ -144,60 +142,31 @@ func clients(t *testing.T) string {
 	return dir
 }
 
-// nodeCommand returns a command that finds the sandbox's browser by its environment.
-func nodeCommand(t *testing.T, server *servetest.Server, sb *crannog.Sandbox, dir string, args ...string) *exec.Cmd {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "node", args...)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "CRANNOG_URL="+server.URL, "CRANNOG_SANDBOX="+sb.ID(), "CRANNOG_TOKEN="+sb.Info().AccessToken,
-		"CRANNOG_REACHED=https://"+npmRegistry+"/ms/latest", "CRANNOG_DENIED=https://"+npmRegistry+"/left-pad")
-	return cmd
-}
-
 // drive runs the clients' tests.
 func drive(t *testing.T, server *servetest.Server, sb *crannog.Sandbox, dir string) {
 	t.Helper()
-	out, err := nodeCommand(t, server, sb, dir, "--test", "--test-reporter=spec", "drive.test.mjs").CombinedOutput()
+	cmd := exec.CommandContext(t.Context(), "node", "--test", "--test-reporter=spec", "drive.test.mjs")
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "CRANNOG_URL="+server.URL, "CRANNOG_SANDBOX="+sb.ID(), "CRANNOG_TOKEN="+sb.Info().AccessToken,
+		"CRANNOG_REACHED=https://"+npmRegistry+"/ms/latest", "CRANNOG_DENIED=https://"+npmRegistry+"/left-pad")
+	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Errorf("the clients: %v", err)
 	}
 	t.Logf("%s", out)
 }
 
-// measure logs how long it takes from a request to the first screenshot: from the template's memory,
-// with a boot, because other limits than the template's do not fit its memory, and without a sandbox.
-func measure(t *testing.T, server *servetest.Server, client *crannog.Client, dir string) {
+// measure logs what measure.mjs prints.
+func measure(t *testing.T, server *servetest.Server, dir string) {
 	t.Helper()
-	for range 3 {
-		for name, limits := range map[string]api.Limits{"from memory": {}, "with a boot": {MemoryBytes: 1200 << 20}} {
-			began := time.Now()
-			sb, err := client.Create(t.Context(), crannog.Template("browser"), crannog.Timeout(time.Hour), crannog.Limits(limits))
-			if err != nil {
-				t.Fatal(err)
-			}
-			created := time.Since(began)
-			out, err := nodeCommand(t, server, sb, dir, "shot.mjs").CombinedOutput()
-			if err != nil {
-				t.Fatalf("the first screenshot, %s: %v\n%s", name, err, out)
-			}
-			use, err := sb.Metrics(t.Context())
-			if err != nil || len(use) == 0 {
-				t.Fatalf("metrics: %v, %v", use, err)
-			}
-			t.Logf("%s: created in %d ms, then the first screenshot in %s ms; memory used: %d MiB", name, created.Milliseconds(), bytes.TrimSpace(out), use[len(use)-1].MemUsed>>20)
-			if err := sb.Kill(t.Context()); err != nil {
-				t.Error(err)
-			}
-		}
-		if path, err := exec.LookPath("chromium"); err == nil {
-			began := time.Now()
-			cmd := exec.CommandContext(t.Context(), path, "--headless", "--no-sandbox", "--disable-gpu", "--user-data-dir="+t.TempDir(), "--screenshot="+dir+"/host.png", `data:text/html,<body style="background:teal">`)
-			if err := cmd.Run(); err != nil {
-				t.Errorf("the host's chromium: %v", err)
-			}
-			t.Logf("without a sandbox: chromium --headless --screenshot in %d ms", time.Since(began).Milliseconds())
-		}
+	cmd := exec.CommandContext(t.Context(), "node", "measure.mjs")
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "CRANNOG_URL="+server.URL, "CRANNOG_KEY="+server.Key)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("measure: %v", err)
 	}
+	t.Logf("%s", out)
 }
 
 // testKilledBrowser kills the browser as the kernel would, without a chance to clean up.

@@ -247,7 +247,7 @@ func TestPrivatePortsNeedToken(t *testing.T) {
 	}
 }
 
-// The browser's port needs the sandbox's own token, also if its ports are public, and the token does
+// P79: the browser's port needs the sandbox's own token, also if its ports are public, and the token does
 // not reach the program inside.
 func TestBrowserNeedsToken(t *testing.T) {
 	w := newTestProxy(t)

@@ -125,6 +125,7 @@ func addressIn(t *testing.T, body string) string {
 	return v.WebSocketDebuggerURL
 }
 
+// P80: clients get addresses that they can reach.
 func TestAddressesAreThoseOfTheClient(t *testing.T) {
 	_, front := start(t)
 	host := strings.TrimPrefix(front.URL, "http://")
@@ -153,6 +154,7 @@ func TestAddressesAreThoseOfTheClient(t *testing.T) {
 	}
 }
 
+// P79: pages cannot use the port of their own browser.
 func TestPagesAreRefused(t *testing.T) {
 	_, front := start(t)
 	for _, path := range []string{"/json/version", "/json/list", browserPath, StatusPath} {
@@ -168,6 +170,7 @@ func TestPagesAreRefused(t *testing.T) {
 	}
 }
 
+// P81: a browser that is killed is started again, with the reason.
 func TestKilledBrowserReturns(t *testing.T) {
 	s, front := start(t)
 	pid := func() (n int) {
@@ -194,6 +197,7 @@ func TestKilledBrowserReturns(t *testing.T) {
 	}
 }
 
+// P81: a browser that always ends is not started forever.
 func TestRestartsAreBounded(t *testing.T) {
 	t.Setenv(fakeVariable, "fails")
 	s := newSupervisor([]string{os.Args[0]}, t.TempDir(), &output{})
