@@ -24,9 +24,6 @@ const (
 // startTimeout is how long Chromium may take until it serves its DevTools port.
 const startTimeout = time.Minute
 
-// lastWords is how long the messages of a browser that has ended are still read.
-const lastWords = time.Second
-
 // listening begins the line in which Chromium prints its DevTools address.
 const listening = "DevTools listening on "
 
@@ -59,7 +56,6 @@ type supervisor struct {
 	mu      sync.Mutex
 	current *endpoint
 	changed chan struct{} // closed and replaced when current changes
-	run     int           // number of the run; it is also raised at the end of one
 	starts  int
 	ends    []End
 }
@@ -113,34 +109,27 @@ func (s *supervisor) runOnce(ctx context.Context) (reason string) {
 	// All processes of the browser are in one group, so that none of a crashed one remains.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	read, write, err := os.Pipe()
-	if err != nil {
-		return err.Error()
-	}
-	// A file is passed, so that Wait waits for the browser alone: its crash handlers keep the other
-	// end of the pipe open.
+	cmd.WaitDelay = 5 * time.Second // a process outside of the group may keep the pipe open
+	read, write := io.Pipe()
 	cmd.Stderr, cmd.Stdout = write, write
-	err = cmd.Start()
-	_ = write.Close()
-	if err != nil {
-		_ = read.Close()
+	if err := cmd.Start(); err != nil {
 		return err.Error()
 	}
 	late := time.AfterFunc(startTimeout, func() { cancel(fmt.Errorf("no DevTools port within %s", startTimeout)) })
-	run := s.begin()
-	go func() {
-		defer read.Close()
+	var reader sync.WaitGroup
+	reader.Go(func() {
 		s.watch(read, func(e endpoint) {
 			if late.Stop() {
-				s.set(run, &e)
+				s.set(&e)
 			}
 		})
-	}()
-	err = cmd.Wait()
-	s.set(run, nil)
+	})
+	err := cmd.Wait()
+	s.set(nil)
 	late.Stop()
+	_ = write.Close()
+	reader.Wait()
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // fails if no process of the group remains
-	_ = read.SetReadDeadline(s.now().Add(lastWords))
 	switch cause := context.Cause(ctx); {
 	case cause != nil:
 		return cause.Error()
@@ -182,25 +171,10 @@ func (s *supervisor) watch(r io.Reader, found func(endpoint)) {
 	}
 }
 
-// begin begins a run of the browser, and returns its number.
-func (s *supervisor) begin() int {
+// set changes where the browser is; nil means that none runs.
+func (s *supervisor) set(e *endpoint) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.run++
-	return s.run
-}
-
-// set changes where the browser of a run is; nil means that it has ended. Nothing is set for a run
-// that has ended.
-func (s *supervisor) set(run int, e *endpoint) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if run != s.run {
-		return
-	}
-	if e == nil {
-		s.run++
-	}
 	s.current = e
 	close(s.changed)
 	s.changed = make(chan struct{})
