@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+
+	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
 // HTTPClient returns an HTTP client for programs that listen inside: a request to
@@ -58,8 +60,11 @@ func (t portTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	out.URL.Scheme, out.URL.Host = base.Scheme, base.Host
 	maps.Copy(out.Header, t.sandbox.dataHeader(port))
-	// The token gives access to the guest, so a program inside must not see it.
-	out.Header.Del("X-Access-Token")
+	if port != guestboot.DevToolsPort {
+		// The token gives access to the guest, so a program inside must not see it. The server
+		// requires it for the browser, and removes it.
+		out.Header.Del("X-Access-Token")
+	}
 	t.sandbox.addTrafficToken(out.Header)
 	if transport := t.sandbox.client.http.Transport; transport != nil {
 		return transport.RoundTrip(out)

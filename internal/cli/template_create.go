@@ -20,7 +20,7 @@ import (
 type programFlags struct{ start, ready, timeout string }
 
 func (p *programFlags) add(f *pflag.FlagSet) {
-	f.StringVar(&p.start, "start", "", "shell `command` of the program that runs in each sandbox from the beginning")
+	f.StringVar(&p.start, "start", "", "shell `command` of the program that runs in each sandbox from the beginning (default: the image's label crannog.start)")
 	f.StringVar(&p.ready, "ready", "", "shell `command` that succeeds once that program is ready (default: the image's HEALTHCHECK)")
 	f.StringVar(&p.timeout, "ready-timeout", "", "`time` until the program must be ready (default 1m)")
 }

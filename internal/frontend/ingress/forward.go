@@ -46,6 +46,9 @@ func rewrite(pr *httputil.ProxyRequest) {
 		out.Header.Del("Connection")
 		out.Header.Del("Http2-Settings")
 	}
+	if t.port == guestboot.DevToolsPort {
+		out.Header.Del(tokenHeader) // it gives access to the guest, so a program inside must not see it
+	}
 	redaction.Request(out.Header, t.port, t.redactor)
 }
 

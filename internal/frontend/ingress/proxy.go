@@ -199,7 +199,7 @@ func (p *Proxy) recordDenied(r *http.Request, to target, refusal *refusal) {
 }
 
 // admit rejects requests that must not reach the sandbox: for the guest's private paths, with the
-// CONNECT method, and for private ports without their token.
+// CONNECT method, for private ports without their token, and for the browser without the sandbox's.
 func admit(r *http.Request, to target, sb sandbox.Sandbox) *refusal {
 	if r.Method == http.MethodConnect {
 		return &refusal{status: http.StatusMethodNotAllowed, id: to.id, message: "CONNECT is not supported"}
@@ -213,6 +213,14 @@ func admit(r *http.Request, to target, sb sandbox.Sandbox) *refusal {
 		// The guest checks its own token.
 		if reserved(r.URL) {
 			return reservedPath(r.URL.Path)
+		}
+		return nil
+	}
+	if to.port == guestboot.DevToolsPort {
+		// This does not depend on how the sandbox was created: its ports may be public.
+		if !hasToken(r, sb) {
+			return &refusal{status: http.StatusForbidden, id: to.id,
+				message: "The browser is private: the header x-access-token is missing or wrong"}
 		}
 		return nil
 	}

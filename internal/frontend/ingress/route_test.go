@@ -246,3 +246,36 @@ func TestPrivatePortsNeedToken(t *testing.T) {
 		}
 	}
 }
+
+// P79: the browser's port needs the sandbox's own token, also if its ports are public, and the token does
+// not reach the program inside.
+func TestBrowserNeedsToken(t *testing.T) {
+	w := newTestProxy(t)
+	w.add("public", func(s *sandbox.Sandbox) { s.AccessToken = "secret" })
+	w.add("private", func(s *sandbox.Sandbox) { s.AccessToken, s.TrafficToken = "secret", "traffic" })
+	w.add("none", func(s *sandbox.Sandbox) { s.AccessToken = "" })
+	for _, id := range []string{"public", "private", "none"} {
+		w.serve(id, 49222, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, "seen "+r.Header.Get("X-Access-Token"))
+		}))
+	}
+	for _, c := range []struct {
+		id, header, token string
+		status            int
+	}{
+		{"public", "X-Access-Token", "secret", 200}, {"public", "X-Access-Token", "", 403}, {"public", "X-Access-Token", "secre", 403},
+		{"private", "X-Access-Token", "secret", 200}, {"private", "E2b-Traffic-Access-Token", "traffic", 403},
+		{"none", "X-Access-Token", "", 403},
+	} {
+		headers := []string{"E2b-Sandbox-Id", c.id, "E2b-Sandbox-Port", "49222"}
+		if c.token != "" {
+			headers = append(headers, c.header, c.token)
+		}
+		for _, path := range []string{"/", "/json/version", "/devtools/browser"} {
+			a := w.get(t, "GET", path, "", headers...)
+			if a.StatusCode != c.status || c.status == 200 && a.text != "seen " {
+				t.Errorf("%s, %s %q, %s: got %d %q, want %d", c.id, c.header, c.token, path, a.StatusCode, a.text, c.status)
+			}
+		}
+	}
+}

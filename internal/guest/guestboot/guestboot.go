@@ -7,10 +7,15 @@ package guestboot
 // InterpreterPort is the port of the code interpreter. RelayPort connects streams from an engine to
 // ports inside, with the protocol of package relay. It is for engines whose own port forwarding
 // loses bytes.
+//
+// DevToolsPort is the port of the browser of the template browser. The guest does not serve it. The
+// data plane requires the sandbox's access token for it, because its clients control the browser,
+// and Chromium itself asks for no credential.
 const (
 	Port            = 49983
 	InterpreterPort = 49999
 	RelayPort       = 49982
+	DevToolsPort    = 49222
 )
 
 // Ports lists the ports on which the guest listens.

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guest/browser"
 	"github.com/crannog/crannog/internal/guest/connect"
 	"github.com/crannog/crannog/internal/guest/fetch"
 	"github.com/crannog/crannog/internal/guest/guestboot"
@@ -52,6 +53,8 @@ func Play() {
 			os.Exit(sftpserver.Main(os.Args[2:], os.Stdin, os.Stdout, os.Stderr))
 		case connect.Role:
 			os.Exit(connect.Main(os.Args[2:], os.Stdin, os.Stdout, os.Stderr))
+		case browser.Role:
+			os.Exit(browser.Main(os.Args[2:], os.Stderr))
 		case fetch.Role:
 			os.Exit(fetch.Main(os.Args[2:], os.Stdout))
 		case guestboot.ChannelRole:

@@ -284,6 +284,31 @@ func TestMissingImageErrorNamesDigest(t *testing.T) {
 	}
 }
 
+// An image's label names the program of its templates, unless their creator names one.
+func TestProgramOfLabel(t *testing.T) {
+	r := openCatalog(t)
+	ref := r.host + "/served:1"
+	imagetest.Publish(t, ref, imagetest.Image(t, v1.Config{
+		Labels:      map[string]string{catalog.StartLabel: "exec serve"},
+		Healthcheck: &v1.HealthConfig{Test: []string{"CMD", "check"}},
+	}, imagetest.Layer(t, imagetest.File{Name: "text", Content: "one"})))
+	for name, c := range map[string]struct {
+		settings catalog.Settings
+		command  string
+	}{
+		"label":   {catalog.Settings{}, "/bin/sh -c exec serve"},
+		"creator": {catalog.Settings{Start: &sandbox.Start{Command: []string{"other"}}}, "other"},
+	} {
+		v := r.create(local, name, ref, c.settings).Versions[0]
+		if v.Start == nil || strings.Join(v.Start.Command, " ") != c.command || strings.Join(v.Start.Ready, " ") != "check" || v.Memory == "" {
+			t.Errorf("%s: got version %+v, program %+v, want %q, ready with check, and memory", name, v, v.Start, c.command)
+		}
+	}
+	if v := r.create(local, "plain", r.publish("plain:1", "one"), catalog.Settings{}).Versions[0]; v.Start != nil || v.Memory != "" {
+		t.Errorf("without the label: got %+v, want no program", v)
+	}
+}
+
 func TestVersionMemory(t *testing.T) {
 	r := openCatalog(t)
 	name := r.publish("app:1", "one")

@@ -102,6 +102,9 @@ func (c *Catalog) create(ctx context.Context, caller sandbox.Principal, req Requ
 		return Template{}, err
 	}
 	v := Version{Created: now(), Image: img.Name, Digest: img.Digest.String(), Build: req.Build, Settings: req.Settings}
+	if v.Start == nil {
+		v.Start = labelled(img.Config.Labels)
+	}
 	if v.Start != nil {
 		v.Maker = &c.self
 		if len(v.Start.Ready) == 0 {
@@ -125,6 +128,20 @@ func (c *Catalog) create(ctx context.Context, caller sandbox.Principal, req Requ
 		return Template{}, errors.Join(err, c.abandon(ctx, t.ID, number, memory))
 	}
 	return t, nil
+}
+
+// StartLabel is the label of an image with the shell command of the program that runs in each sandbox
+// of its templates. So that an image can be built and used without further settings, a template uses
+// it unless its creator names another program.
+const StartLabel = "crannog.start"
+
+// labelled returns the program that an image's labels name, or nil.
+func labelled(labels map[string]string) *sandbox.Start {
+	line := labels[StartLabel]
+	if line == "" {
+		return nil
+	}
+	return &sandbox.Start{Command: []string{"/bin/sh", "-c", line}}
 }
 
 // healthcheck returns the command of a HEALTHCHECK, which succeeds once the image's program is
