@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"io/fs"
 	"runtime"
+	"strings"
 	"sync"
 )
 
@@ -35,16 +36,16 @@ var Revision = sync.OnceValue(func() string {
 
 // Key identifies a form in stored results.
 func (f Form) Key() string {
-	s := [...]string{unknownArchive: "unknown", tarArchive: "tar", zipArchive: "zip"}[f.archive]
+	parts := []string{[...]string{unknownArchive: "unknown", tarArchive: "tar", zipArchive: "zip"}[f.archive]}
 	for _, c := range []struct {
 		set  bool
 		name string
 	}{{f.native, "native"}, {f.launchers, "launchers"}, {f.manifest, "manifest"}} {
 		if c.set {
-			s += "," + c.name
+			parts = append(parts, c.name)
 		}
 	}
-	return s
+	return strings.Join(parts, ",")
 }
 
 // Valid reports whether a finding could be one of Inspect, for results that were stored.

@@ -2,6 +2,7 @@
 package clamdtest
 
 import (
+	"context"
 	"encoding/hex"
 	"fmt"
 	"io"
@@ -44,8 +45,8 @@ func Start(t *testing.T, lines string) string {
 			t.Fatal(err)
 		}
 	}
-	cmd := exec.Command(program, "-c", config)
-	out, err := os.Create(filepath.Join(dir, "out"))
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), program, "-c", config) // the cleanup ends it
+	out, err := os.OpenFile(filepath.Join(dir, "out"), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,8 +64,8 @@ func Start(t *testing.T, lines string) string {
 		_ = cmd.Process.Kill()
 		<-ended
 	})
-	for {
-		if conn, err := net.Dial("unix", socket); err == nil {
+	for dialer := (net.Dialer{}); ; {
+		if conn, err := dialer.DialContext(t.Context(), "unix", socket); err == nil {
 			_, err = io.WriteString(conn, "zPING\x00")
 			reply, _ := io.ReadAll(conn)
 			conn.Close()
