@@ -66,7 +66,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp4", "127.0.0.1:"+strconv.Itoa(guestboot.DevToolsPort))
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp4", "127.0.0.1:"+strconv.Itoa(guestboot.DevToolsPort))
 	if err != nil {
 		return fmt.Errorf("open the DevTools port: %w", err)
 	}
@@ -92,7 +92,7 @@ func checkReady(ctx context.Context, address string) error {
 	if err != nil {
 		return err
 	}
-	res, err := http.DefaultClient.Do(req)
+	res, err := (&http.Client{Timeout: waitForBrowser}).Do(req)
 	if err != nil {
 		return err
 	}
