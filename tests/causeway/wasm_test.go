@@ -87,7 +87,7 @@ secrets: {bind: [{name: S20, host: api.s20.test, header: Authorization, format: 
 	}
 	effects := map[string]int{}
 	for _, r := range b.records() {
-		effects[r.Host+" "+string(r.Effect)]++
+		effects[r.Host+" "+r.Effect]++
 	}
 	for entry, n := range map[string]int{"api.s20.test allow": 2, "plain.s20.test allow": 1, "plain.s20.test deny": 1, "other.s20.test deny": 2, "93.184.216.34 deny": 1} {
 		if effects[entry] < n {

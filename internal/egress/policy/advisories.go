@@ -117,13 +117,13 @@ func (w *widening) advisories(a, b *advisories) {
 	if a.maxAge > 0 && (b.maxAge == 0 || b.maxAge > a.maxAge) {
 		w.add("packages.advisories_max_age: %s becomes %s", a.maxAge, limitOf(b.maxAge))
 	}
-	for _, l := range b.accepted {
-		for _, id := range l.entries {
-			if b.accepts(id) && !a.accepts(id) {
-				w.add("packages.accepted: %s was added", id)
-			}
+	if len(b.accepted) == 0 {
+		return
+	}
+	for _, id := range b.accepted[0].entries { // what the first list lacks is not accepted
+		if b.accepts(id) && !a.accepts(id) {
+			w.add("packages.accepted: %s was added", id)
 		}
-		return // what the first list lacks is not accepted
 	}
 }
 

@@ -72,7 +72,7 @@ type brokenUpload struct{ io.Reader }
 
 func (b brokenUpload) Read(p []byte) (int, error) {
 	n, err := b.Reader.Read(p)
-	if err == io.EOF { //nolint:errorlint // of strings.Reader
+	if err == io.EOF {
 		err = io.ErrUnexpectedEOF
 	}
 	return n, err

@@ -39,11 +39,12 @@ func (r Root) Packed(view engine.HostView) *engine.Packed {
 
 // packedFile returns the path of the packed form of a view.
 func (r Root) packedFile(view engine.HostView) string {
-	name := "root"
+	var name strings.Builder
+	name.WriteString("root")
 	for _, b := range view.Binds {
-		name += "+" + filepath.Base(b.Source)
+		name.WriteString("+" + filepath.Base(b.Source))
 	}
-	return filepath.Join(r.home, name+packedSuffix)
+	return filepath.Join(r.home, name.String()+packedSuffix)
 }
 
 // Pack creates the packed form of a root's view unless it exists.

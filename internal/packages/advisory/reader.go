@@ -2,6 +2,7 @@ package advisory
 
 import (
 	"os"
+	"slices"
 	"sync"
 
 	"github.com/crannog/crannog/internal/fault"
@@ -73,10 +74,8 @@ func (r *Reader) Find(a packages.Artifact, origin *packages.Origin) ([]packages.
 // known returns the releases, or nil if the package is also in a list of an unknown one: then the
 // advisories of all releases count.
 func known(releases []string) []string {
-	for _, r := range releases {
-		if r == "" {
-			return nil
-		}
+	if slices.Contains(releases, "") {
+		return nil
 	}
 	return releases
 }

@@ -171,6 +171,7 @@ func (p *Protocol) Listing(ctx context.Context, s packages.Source, t packages.Ta
 		return listTags(ctx, s, t, r, keep)
 	case referrers:
 		return listReferrers(ctx, s, t, r, keep)
+	case byTag, byDigest, blob:
 	}
 	// Nothing is fetched for a tag that the policy keeps out.
 	if !keep(r.ref, packages.Version{}) {
