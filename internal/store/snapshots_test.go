@@ -32,7 +32,7 @@ func TestEverySnapshotFieldIsStored(t *testing.T) {
 		Image: engine.ViewOf("/r", "/g", engine.Bind{Source: "/s", Target: "/t"}), Hide: []string{"/h"}, ReadOnly: []string{"/o"},
 		Absent: []string{"/a"}, Repos: []sandbox.Repo{{Top: "/t", Index: "/t/.git/index", Hidden: []string{"h"}, Tracked: 1, Names: []string{"h"}}},
 		Volumes: []sandbox.VolumeMount{{ID: "v1", Name: "data", Target: "/data", ReadOnly: true}},
-		NoRoot:  true, ImageDigest: "sha256:1", Saves: []string{"files"}, Copy: "i0", Env: map[string]string{"A": "b"}, DefaultUser: "u", DefaultDir: "/d", Revision: "1", Knows: 1, Attachment: engine.EgressTap, TakesWorkspace: true, Locked: "sha256:1",
+		NoRoot:  true, ImageDigest: "sha256:1", Saves: []string{"files"}, Copy: "i0", Env: map[string]string{"A": "b"}, DefaultUser: "u", DefaultDir: "/d", Revision: "1", Knows: 1, Attachment: engine.EgressTap, TakesWorkspace: true, Containers: true, Locked: "sha256:1",
 		Keys:   sandbox.Keys{Count: 2, Files: []sandbox.KeyFile{{}}, Looked: 3, Left: 4},
 		Tools:  []hosttools.Tree{{Manager: "nvm", Dir: "/h/.nvm", Source: "/s/.nvm", Bin: []string{"bin"}, Env: map[string]string{"C": "d"}}},
 		Mounts: []sandbox.Mount{{Name: "n", Source: "/s", Target: "/t", ReadOnly: true}}, Links: []engine.Link{{Path: "/l", Target: "/t"}},
@@ -40,6 +40,7 @@ func TestEverySnapshotFieldIsStored(t *testing.T) {
 		Needs: &sandbox.Needs{Files: []hostfiles.File{{Path: "/f", Inside: "/i", Size: 1, Sum: "s", Mode: 0o755, Kept: true}, {Path: "/d", Dir: true}}},
 	}
 	want.Base.Image.HostView.Owners, want.Base.Image.HostView.Runner = "/owners", &engine.Runner{Path: "/r"}
+	want.Base.Image.HostView.Packed = &engine.Packed{File: "/p", Owners: "/owners", Binds: []engine.Bind{{Source: "/s", Target: "/t"}}}
 	for _, v := range []any{want, want.Snapshot, want.Base, want.Base.Image.View()} {
 		rv := reflect.ValueOf(v)
 		for i := range rv.NumField() {

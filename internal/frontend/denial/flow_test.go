@@ -21,7 +21,7 @@ func TestFlowCopiesEachField(t *testing.T) {
 		Sent:     5, Received: 6, Took: 1500 * time.Microsecond, Approval: "approval", Secrets: []string{"secret"}, Error: "error", Probe: true,
 		Package: &packages.Fact{
 			Ecosystem: "ecosystem", Name: "name", Version: "version", Hash: "hash", Verdict: "verdict", Cached: true, Fetched: 7,
-			Withheld: []string{"withheld"}, Scripts: []string{"scripts"}, Advisories: []string{"GHSA-1"}, Findings: []string{"finding"},
+			Withheld: []string{"withheld"}, Scripts: []string{"scripts"}, Advisories: []string{"GHSA-1"}, Findings: []string{"finding"}, Scan: "scan",
 		},
 	}
 	got := reflect.ValueOf(Flow(from))
