@@ -45,10 +45,10 @@ type Fact struct {
 	// Advisories are the IDs of advisories that affect the version, or removed versions of a
 	// document, at most MaxAdvisories of them.
 	Advisories []string `json:"advisories,omitempty"`
-	// Findings are what an inspection of the content found, at most one of each kind.
-	Findings []string `json:"findings,omitempty"`
 	// Scan is the result of a scan, with the version of the scanner and of its database.
 	Scan string `json:"scan,omitempty"`
+	// Findings are what an inspection of the content found, at most one of each kind.
+	Findings []string `json:"findings,omitempty"`
 }
 
 // MaxWithheld limits how many removed versions an audit entry names.
