@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // Signature is the text that the daemon finds, and Name the name of its signature.
@@ -20,17 +22,19 @@ const (
 	Name      = "Crannog.Test.UNOFFICIAL"
 )
 
+// program is where Debian installs the daemon.
+const program = "/usr/sbin/clamd"
+
+var installed = hosttest.Requirement{Name: program, Has: func() bool {
+	_, err := os.Stat(program)
+	return err == nil
+}}
+
 // Start starts a daemon with further lines of configuration, and returns its address. It skips the
-// test on a host without the daemon, and fails it there with CRANNOG_TEST_CLAMD=must.
+// test on a host without the daemon, and fails it on CI.
 func Start(t *testing.T, lines string) string {
 	t.Helper()
-	program, err := exec.LookPath("clamd")
-	if err != nil {
-		if os.Getenv("CRANNOG_TEST_CLAMD") == "must" {
-			t.Fatal("clamd is not installed: apt-get install clamav-daemon")
-		}
-		t.Skip("clamd is not installed; make test-clamd needs it")
-	}
+	hosttest.Need(t, installed)
 	dir, err := os.MkdirTemp("", "clamd") // t.TempDir is too long for a socket's path
 	if err != nil {
 		t.Fatal(err)
