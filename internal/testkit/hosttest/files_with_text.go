@@ -5,7 +5,9 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -20,7 +22,7 @@ func Holding(t testing.TB, dir, text string) (found []string) {
 		}
 		var data []byte
 		if err == nil {
-			data, err = os.ReadFile(path)
+			data, err = readFile(path)
 		}
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
@@ -34,4 +36,21 @@ func Holding(t testing.TB, dir, text string) (found []string) {
 		t.Fatal(err)
 	}
 	return found
+}
+
+// readFile reads a file. Databases are read by another process: when a process closes a file, it
+// loses all POSIX locks that it has on that file, also those of its own server. Another process that
+// then closes the database believes that it is the last, and removes the log that the server uses.
+func readFile(path string) ([]byte, error) {
+	if !strings.Contains(filepath.Base(path), ".db") {
+		return os.ReadFile(path)
+	}
+	if _, err := os.Lstat(path); err != nil {
+		return nil, err
+	}
+	data, err := exec.Command("cat", path).Output() //nolint:noctx // reads a small file
+	if _, gone := os.Lstat(path); err != nil && gone != nil {
+		return nil, gone
+	}
+	return data, err
 }
