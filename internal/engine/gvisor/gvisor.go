@@ -148,12 +148,9 @@ func runtimeProgram(o Options) string {
 }
 
 // runtimeVersion returns gVisor's version. If the linker did not set it, the version of the linked
-// module is used. The list of the modules is not read otherwise, because it is long.
+// module is used.
 func runtimeVersion() string {
-	const module, unset = "gvisor.dev/gvisor", "VERSION_MISSING"
-	if v := version.Version(); v != unset && v != "" {
-		return v
-	}
+	const module = "gvisor.dev/gvisor"
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, dep := range info.Deps {
 			if dep.Path == module {
