@@ -6,6 +6,14 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
+)
+
+// lockWait is how long a server waits for the lock. A process that a killed server was starting has a
+// copy of the lock's descriptor until it executes its program, and so keeps the lock for a moment.
+const (
+	lockWait  = 3 * time.Second
+	lockRetry = 10 * time.Millisecond
 )
 
 // lockServer takes the lock of a state directory's only server. The kernel releases it when the
@@ -16,7 +24,12 @@ func lockServer(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
-	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	for end := time.Now().Add(lockWait); ; time.Sleep(lockRetry) {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if !errors.Is(err, syscall.EWOULDBLOCK) || time.Now().After(end) {
+			break
+		}
+	}
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		return nil, errors.Join(serverRunning(dir), f.Close())
 	}

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -102,6 +103,41 @@ func TestOnlyOneServerPerStateDirectory(t *testing.T) {
 	closeServer(t, mustOpen(t, dir, false)) // other processes may use the state
 	closeServer(t, first)
 	closeServer(t, mustOpen(t, dir, true))
+}
+
+// A process that a killed server was starting keeps the lock until it executes its program.
+func TestServerWaitsForLockOfKilledOne(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	closeServer(t, mustOpen(t, dir, true))
+	name := filepath.Join(dir, "serve.lock")
+	held, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Flock(int(held.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	opened := make(chan error, 1)
+	go func() {
+		d, err := open(t, dir, true)
+		if err == nil {
+			err = d.Close(context.Background())
+		}
+		opened <- err
+	}()
+	hosttest.Eventually(t, "the server tries to take the lock", func() bool {
+		n := 0
+		for _, to := range hosttest.Descriptors(t, os.Getpid()) {
+			if to == name {
+				n++
+			}
+		}
+		return n == 2
+	})
+	held.Close()
+	if err := <-opened; err != nil {
+		t.Errorf("a server after the lock was released: %v", err)
+	}
 }
 
 func TestCloseRemovesOnlyEphemeralSandboxes(t *testing.T) {
