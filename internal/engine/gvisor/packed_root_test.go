@@ -59,8 +59,7 @@ func TestConformancePacked(t *testing.T) {
 	c := suite(t, false)
 	c.Cycles, c.Image = 3, packedRoot(t)
 	c.Only = only("lifecycle/create-is-ready", "leaks/cycles-leave-nothing", "limits/disk-is-full-at-the-limit", "limits/files-are-bounded",
-		"record/each-program-is-recorded-once", "restart/another-process-finds-the-sandbox", "archive/has-kinds-owners-and-removals",
-		"state/memory-files-and-listeners-continue", "copies/have-their-own-identity", "bound/F24-sandbox-continues-after-bound-checkpoint")
+		"restart/another-process-finds-the-sandbox", "archive/has-kinds-owners-and-removals", "state/memory-files-and-listeners-continue")
 	if c.Only == nil {
 		c.Waive = map[string]string{"bound/F24-lists-exactly-open-and-mapped-files": "a sandbox of an image maps the image's C library, not the host's"}
 	}
