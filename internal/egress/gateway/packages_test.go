@@ -15,6 +15,21 @@ import (
 	"github.com/crannog/crannog/internal/packages/store"
 )
 
+// withFile returns a message of the gateway process and the file that it sends with it.
+func withFile(t *testing.T, message any, name string) (json.RawMessage, []*os.File) {
+	t.Helper()
+	f, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	body, err := json.Marshal(message)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return body, []*os.File{f}
+}
+
 // Attack: a process that was taken over sends something else than the package that it names.
 func TestKeepRejectsInvalidPackages(t *testing.T) {
 	cache, err := store.Open(t.TempDir(), 0)
@@ -31,16 +46,7 @@ func TestKeepRejectsInvalidPackages(t *testing.T) {
 	}}
 	keep := func(c *Client, req keepBody, file string) error {
 		t.Helper()
-		f, err := os.Open(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer f.Close()
-		body, err := json.Marshal(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return c.keep(body, []*os.File{f})
+		return c.keep(withFile(t, req, file))
 	}
 	c := &Client{packages: cache, controlled: map[string]bool{"box1": true}}
 	foreign, wrongDigest, wrongSize := good, good, good

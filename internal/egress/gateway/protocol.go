@@ -80,8 +80,8 @@ func checkSupported(layers []policy.Layer, version int) error {
 }
 
 // layersForVersion returns the layers of a policy without fields that do not exist in a version.
-// The omitted fields are about files and containers, which the controller enforces. The gateway decides only about
-// the network.
+// The omitted fields are about files and containers, which the controller enforces. The gateway
+// decides only about the network.
 func layersForVersion(layers []policy.Layer, version int) []policy.Layer {
 	if version >= withContainers {
 		return layers

@@ -1,13 +1,10 @@
 package gateway
 
 import (
-	"archive/tar"
 	"bytes"
-	"compress/gzip"
 	"crypto/sha512"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -24,6 +21,7 @@ import (
 	"github.com/crannog/crannog/internal/packages/clamd"
 	"github.com/crannog/crannog/internal/packages/clamd/clamdtest"
 	"github.com/crannog/crannog/internal/packages/examine"
+	"github.com/crannog/crannog/internal/packages/packagetest"
 	"github.com/crannog/crannog/internal/packages/store"
 )
 
@@ -32,19 +30,11 @@ func npmRegistry(t *testing.T, texts map[string]string) *httptest.Server {
 	t.Helper()
 	files := map[string][]byte{}
 	for name, text := range texts {
-		var out bytes.Buffer
-		z := gzip.NewWriter(&out)
-		w := tar.NewWriter(z)
-		err := w.WriteHeader(&tar.Header{Name: "package/index.js", Mode: 0o644, Size: int64(len(text))})
-		if err == nil {
-			_, err = io.WriteString(w, text)
-		}
-		if err = errors.Join(err, w.Close(), z.Close()); err != nil {
-			t.Fatal(err)
-		}
-		sum := sha512.Sum512(out.Bytes())
+		content := []byte(packagetest.Tarball(t, "package/index.js", text))
+		sum := sha512.Sum512(content)
 		file := "/" + name + "/-/" + name + "-1.0.0.tgz"
-		files[file] = out.Bytes()
+		files[file] = content
+		var err error
 		files["/"+name], err = json.Marshal(map[string]any{"name": name, "versions": map[string]any{"1.0.0": map[string]any{"dist": map[string]string{
 			"tarball": "http://api.test" + file, "integrity": "sha512-" + base64.StdEncoding.EncodeToString(sum[:]),
 		}}}})
@@ -148,16 +138,8 @@ func TestExamineRejectsInvalidRequests(t *testing.T) {
 	}}
 	run := func(c *Client, req examineBody, name string) error {
 		t.Helper()
-		f, err := os.Open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer f.Close()
-		body, err := json.Marshal(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = c.examine(t.Context(), body, []*os.File{f})
+		body, files := withFile(t, req, name)
+		_, err := c.examine(t.Context(), body, files)
 		return err
 	}
 	c := &Client{examiner: examine.New(cache, nil, time.Now), controlled: map[string]bool{"box1": true}}

@@ -1,9 +1,7 @@
 package examine_test
 
 import (
-	"archive/tar"
 	"bytes"
-	"compress/gzip"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -18,6 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/packages"
 	"github.com/crannog/crannog/internal/packages/content"
 	"github.com/crannog/crannog/internal/packages/examine"
+	"github.com/crannog/crannog/internal/packages/packagetest"
 	"github.com/crannog/crannog/internal/packages/store"
 )
 
@@ -37,22 +36,6 @@ func (s *scanner) Scan(_ context.Context, r io.Reader) (string, error) {
 		return "Test.Bad", err
 	}
 	return "", err
-}
-
-// tarball returns an archive with one file.
-func tarball(t *testing.T, name, text string) string {
-	t.Helper()
-	var out bytes.Buffer
-	z := gzip.NewWriter(&out)
-	w := tar.NewWriter(z)
-	err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(text))})
-	if err == nil {
-		_, err = io.WriteString(w, text)
-	}
-	if err = errors.Join(err, w.Close(), z.Close()); err != nil {
-		t.Fatal(err)
-	}
-	return out.String()
 }
 
 // cache is a package cache whose results a test sees.
@@ -169,7 +152,7 @@ func TestScannerThatFails(t *testing.T) {
 func TestInspectionsAreKept(t *testing.T) {
 	c := newCache(t)
 	e := func() *examine.Examiner { return examine.New(c, nil, time.Now) }
-	text := tarball(t, "package/../../evil", "x")
+	text := packagetest.Tarball(t, "package/../../evil", "x")
 	r := c.put(t, "a", text)
 	r.Content = true
 	check := func(when string, reads int) {

@@ -1,10 +1,8 @@
 package pullthrough_test
 
 import (
-	"archive/tar"
 	"archive/zip"
 	"bytes"
-	"compress/gzip"
 	"errors"
 	"io"
 	"strings"
@@ -12,27 +10,12 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/packages"
+	"github.com/crannog/crannog/internal/packages/packagetest"
 	"github.com/crannog/crannog/internal/packages/pullthrough"
 )
 
-// tarball returns an archive with one file.
-func tarball(t *testing.T, name, text string) string {
-	t.Helper()
-	var out bytes.Buffer
-	z := gzip.NewWriter(&out)
-	w := tar.NewWriter(z)
-	err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(text))})
-	if err == nil {
-		_, err = io.WriteString(w, text)
-	}
-	if err = errors.Join(err, w.Close(), z.Close()); err != nil {
-		t.Fatal(err)
-	}
-	return out.String()
-}
-
 // zipball returns a zip with one file.
-func zipball(t *testing.T, name, text string) string {
+func zipball(t testing.TB, name, text string) string {
 	t.Helper()
 	var out bytes.Buffer
 	z := zip.NewWriter(&out)
@@ -69,7 +52,7 @@ func wantFinding(t *testing.T, what string, err error, finding string) {
 
 func TestContentIsInspectedBeforeItIsPassedOn(t *testing.T) {
 	r, s := newRegistry(t), newStorage(t)
-	good, bad := tarball(t, "package/index.js", "x"), tarball(t, "package/../../evil", "x")
+	good, bad := packagetest.Tarball(t, "package/index.js", "x"), packagetest.Tarball(t, "package/../../evil", "x")
 	r.npm("a", version{"1.0.0", good, 90 * day}, version{"2.0.0", bad, 90 * day})
 	r.npm("lodahs", version{"1.0.0", good, 90 * day})
 	const one, two, near = "/a/-/a-1.0.0.tgz", "/a/-/a-2.0.0.tgz", "/lodahs/-/lodahs-1.0.0.tgz"
@@ -110,11 +93,11 @@ func TestContentIsInspectedBeforeItIsPassedOn(t *testing.T) {
 func TestArchivesOfEcosystemsAreInspected(t *testing.T) {
 	for name, c := range map[string]struct {
 		ecosystem packages.Ecosystem
-		pack      func(t *testing.T, name, text string) string
+		pack      func(t testing.TB, name, text string) string
 		publish   func(r *registry, content string)
 		file      string
 	}{
-		"crates": {packages.Crates, tarball, func(r *registry, content string) { r.crate(version{"1.0.0", content, 90 * day}) }, "/crates/serde/serde-1.0.0.crate"},
+		"crates": {packages.Crates, packagetest.Tarball, func(r *registry, content string) { r.crate(version{"1.0.0", content, 90 * day}) }, "/crates/serde/serde-1.0.0.crate"},
 		"wheel":  {packages.PyPI, zipball, func(r *registry, content string) { r.project(simpleJSON, version{"1.0.0", content, 90 * day}) }, "/packages/aa/six-1.0.0-py3-none-any.whl"},
 		"maven":  {packages.Maven, zipball, func(r *registry, content string) { r.artifact(version{"1.0.0", content, 90 * day}) }, "/maven2/org/acme/a/1.0.0/a-1.0.0.jar"},
 	} {

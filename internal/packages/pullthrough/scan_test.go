@@ -12,6 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/packages"
 	found "github.com/crannog/crannog/internal/packages/content"
 	"github.com/crannog/crannog/internal/packages/examine"
+	"github.com/crannog/crannog/internal/packages/packagetest"
 	"github.com/crannog/crannog/internal/packages/pullthrough"
 )
 
@@ -90,7 +91,7 @@ func TestFilesAreScannedBeforeTheyArePassedOn(t *testing.T) {
 // The findings of the server count as those of this process. Without them, the process looks itself.
 func TestStoredFindingsAreUsed(t *testing.T) {
 	r := newRegistry(t)
-	good, bad := tarball(t, "package/index.js", "x"), tarball(t, "package/../../evil", "x")
+	good, bad := packagetest.Tarball(t, "package/index.js", "x"), packagetest.Tarball(t, "package/../../evil", "x")
 	r.npm("a", version{"1.0.0", good, 90 * day}, version{"2.0.0", bad, 90 * day})
 	refuse := contentRule(packages.ContentRule{Refuse: true})
 	s := &examining{storage: newStorage(t)}
