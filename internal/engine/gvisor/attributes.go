@@ -24,17 +24,13 @@ var attributeCalls = map[string]bool{"getxattr": true, "lgetxattr": false}
 
 // allowAttributes wraps these calls in the kernel's system call tables.
 func allowAttributes() {
-	for _, table := range callTables() {
-		for number, entry := range table.Table {
-			follow, ok := attributeCalls[entry.Name]
-			if !ok {
-				continue
-			}
-			entry.Fn = withoutReadPermission(entry.Fn, follow)
-			table.Table[number] = entry
+	replaceCalls(func(name string, present sentry.SyscallFn) sentry.SyscallFn {
+		follow, ok := attributeCalls[name]
+		if !ok {
+			return nil
 		}
-		table.Init()
-	}
+		return withoutReadPermission(present, follow)
+	})
 }
 
 // withoutReadPermission wraps a call. It returns "no such attribute" if the task may look up the

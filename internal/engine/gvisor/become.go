@@ -11,7 +11,6 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/fsimpl/kernfs"
 	sentry "gvisor.dev/gvisor/pkg/sentry/kernel"
 	"gvisor.dev/gvisor/pkg/sentry/kernel/auth"
-	"gvisor.dev/gvisor/pkg/sentry/syscalls/linux"
 	"gvisor.dev/gvisor/pkg/sentry/vfs"
 
 	"github.com/crannog/crannog/internal/engine/gvisor/clock"
@@ -26,11 +25,6 @@ import (
 
 // nameBytes is the maximum length of a host name, as in Linux.
 const nameBytes = 64
-
-// callTables returns the system call tables of a sandbox's kernel.
-func callTables() []*sentry.SyscallTable {
-	return []*sentry.SyscallTable{linux.AMD64, linux.ARM64}
-}
 
 // addBecome adds the system call to the tables of our kernel.
 func addBecome() {

@@ -23,15 +23,12 @@ import (
 
 // allowMarks makes prlimit64 of our kernel accept marks.
 func allowMarks() {
-	for _, table := range callTables() {
-		for number, entry := range table.Table {
-			if entry.Name == "prlimit64" {
-				entry.Fn = withMarks(entry.Fn)
-				table.Table[number] = entry
-			}
+	replaceCalls(func(name string, present sentry.SyscallFn) sentry.SyscallFn {
+		if name != "prlimit64" {
+			return nil
 		}
-		table.Init()
-	}
+		return withMarks(present)
+	})
 }
 
 // withMarks wraps prlimit64. It handles the limit that holds the mark, and passes all others to

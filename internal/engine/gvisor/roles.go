@@ -52,7 +52,7 @@ func runRuntime() {
 	if filepath.Base(os.Args[0]) == kernelArg0 {
 		watch.Install(callTables()...)
 		numbers.Install(callTables()...)
-		limitTasks(callTables()...)
+		limitTasks()
 		addBecome()
 		allowMarks()
 		allowLoopbackAddress()

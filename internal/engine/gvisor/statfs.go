@@ -18,20 +18,8 @@ import (
 
 // concealDisks replaces the calls that report about file systems.
 func concealDisks() {
-	for _, table := range callTables() {
-		for number, entry := range table.Table {
-			switch entry.Name {
-			case "statfs":
-				entry.Fn = statfs
-			case "fstatfs":
-				entry.Fn = fstatfs
-			default:
-				continue
-			}
-			table.Table[number] = entry
-		}
-		table.Init()
-	}
+	calls := map[string]sentry.SyscallFn{"statfs": statfs, "fstatfs": fstatfs}
+	replaceCalls(func(name string, _ sentry.SyscallFn) sentry.SyscallFn { return calls[name] })
 }
 
 // statfs implements statfs(2). It does not read its result back from the program's memory, because

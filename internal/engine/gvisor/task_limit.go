@@ -16,23 +16,19 @@ import (
 // creators are the calls that create processes or threads.
 var creators = map[string]bool{"clone": true, "clone3": true, "fork": true, "vfork": true}
 
-// limitTasks wraps the calls in the tables that create processes and threads.
-func limitTasks(tables ...*sentry.SyscallTable) {
-	for _, table := range tables {
-		for number, entry := range table.Table {
-			if !creators[entry.Name] {
-				continue
-			}
-			fn := entry.Fn
-			entry.Fn = func(t *sentry.Task, number uintptr, args arch.SyscallArguments) (uintptr, *sentry.SyscallControl, error) {
-				if exceedsTasks(t) {
-					return 0, nil, linuxerr.EAGAIN
-				}
-				return fn(t, number, args)
-			}
-			table.Table[number] = entry
+// limitTasks wraps the calls that create processes and threads.
+func limitTasks() {
+	replaceCalls(func(name string, present sentry.SyscallFn) sentry.SyscallFn {
+		if !creators[name] {
+			return nil
 		}
-	}
+		return func(t *sentry.Task, number uintptr, args arch.SyscallArguments) (uintptr, *sentry.SyscallControl, error) {
+			if exceedsTasks(t) {
+				return 0, nil, linuxerr.EAGAIN
+			}
+			return present(t, number, args)
+		}
+	})
 }
 
 // exceedsTasks reports whether a process that RLIMIT_NPROC does not limit would create one process

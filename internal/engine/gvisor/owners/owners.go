@@ -127,6 +127,9 @@ func mountAll(t *sentry.Task, root vfs.VirtualDentry, covers []Cover) error {
 // owners leaves no other trace in a state.
 func mountMissing(t *sentry.Task, root vfs.VirtualDentry, covers []Cover) error {
 	for _, c := range covers {
+		if c.Blank {
+			return fmt.Errorf("cover %s: only a translation of owners remembers that a directory is empty", c.Path)
+		}
 		err := c.check(t, root)
 		if linuxerr.Equals(linuxerr.EROFS, err) {
 			err = c.mount(t, root)
