@@ -195,6 +195,9 @@ func (l *Library) unpack(ctx context.Context, img manifest.Image, report func(Pr
 		return root.Root{}, fault.New(fault.Unsupported, CodeFeature, "this is a feature of development containers, which has no programs to start").
 			WithHint("name it in the features of a devcontainer.json, and use crannog dev")
 	}
+	if r, ok := l.roots.Find(img.Manifest.Config.Digest); ok {
+		return r, l.pack(ctx, r) // the budget does not matter, so nothing is counted for each sandbox
+	}
 	limits := l.o.Limits
 	left, err := l.remainingBytes()
 	if err != nil {
@@ -225,6 +228,10 @@ const blockSize = 4096
 // pack creates the packed form of a root if the budget has room for it. Without it, sandboxes start
 // from the directory, which takes longer.
 func (l *Library) pack(ctx context.Context, r root.Root) error {
+	view := l.imageOf(r).View()
+	if r.IsPacked(view) {
+		return nil // as for each sandbox but the first
+	}
 	left, err := l.remainingBytes()
 	if err != nil {
 		return err
@@ -237,5 +244,5 @@ func (l *Library) pack(ctx context.Context, r root.Root) error {
 	if left < r.Bytes+guest.Size()+r.Entries*blockSize {
 		return nil
 	}
-	return l.roots.Pack(ctx, r, l.imageOf(r).View())
+	return l.roots.Pack(ctx, r, view)
 }

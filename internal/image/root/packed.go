@@ -37,6 +37,12 @@ func (r Root) Packed(view engine.HostView) *engine.Packed {
 	return &engine.Packed{File: file, Owners: view.Owners, Binds: view.Binds}
 }
 
+// IsPacked reports whether Pack has nothing to do for a view.
+func (r Root) IsPacked(view engine.HostView) bool {
+	_, err := os.Lstat(r.packedFile(view))
+	return err == nil
+}
+
 // packedFile returns the path of the packed form of a view.
 func (r Root) packedFile(view engine.HostView) string {
 	var name strings.Builder
@@ -50,8 +56,8 @@ func (r Root) packedFile(view engine.HostView) string {
 // Pack creates the packed form of a root's view unless it exists.
 func (s *Store) Pack(ctx context.Context, r Root, view engine.HostView) error {
 	file := r.packedFile(view)
-	if _, err := os.Lstat(file); !errors.Is(err, fs.ErrNotExist) {
-		return err
+	if r.IsPacked(view) {
+		return nil
 	}
 	made := s.making.DoChan(file, func() (any, error) {
 		// Other callers may wait for the same file, so the end of one request does not stop this.
