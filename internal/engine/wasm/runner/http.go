@@ -209,11 +209,20 @@ func (h *httpHost) close(handle uint32) errno {
 	return errnoSuccess
 }
 
+// find returns the answer with a handle, to which a module with a memory refers.
+func (h *httpHost) find(memory api.Memory, handle uint32) (*answer, errno) {
+	a := h.handles[handle]
+	switch {
+	case a == nil:
+		return nil, errnoInvalidHandle
+	case memory == nil:
+		return nil, errnoMemoryNotFound
+	}
+	return a, errnoSuccess
+}
+
 // write writes text to a region, and its length to written.
 func write(memory api.Memory, to [2]uint32, written uint32, text []byte) errno {
-	if memory == nil {
-		return errnoMemoryNotFound
-	}
 	if len(text) > int(to[1]) {
 		return errnoBufferTooSmall
 	}
@@ -225,13 +234,11 @@ func write(memory api.Memory, to [2]uint32, written uint32, text []byte) errno {
 
 // headerGet writes the first value of a header.
 func (h *httpHost) headerGet(memory api.Memory, handle uint32, name, to [2]uint32, written uint32) errno {
-	a := h.handles[handle]
-	switch {
-	case a == nil:
-		return errnoInvalidHandle
-	case memory == nil:
-		return errnoMemoryNotFound
-	case name[1] > maxHeaders:
+	a, code := h.find(memory, handle)
+	if code != errnoSuccess {
+		return code
+	}
+	if name[1] > maxHeaders {
 		return errnoHeaderNotFound
 	}
 	key, ok := memory.Read(name[0], name[1])
@@ -247,9 +254,9 @@ func (h *httpHost) headerGet(memory api.Memory, handle uint32, name, to [2]uint3
 
 // headersGetAll writes all headers as lines of the form name:value.
 func (h *httpHost) headersGetAll(memory api.Memory, handle uint32, to [2]uint32, written uint32) errno {
-	a := h.handles[handle]
-	if a == nil {
-		return errnoInvalidHandle
+	a, code := h.find(memory, handle)
+	if code != errnoSuccess {
+		return code
 	}
 	var lines []string
 	for name, values := range a.header {
@@ -263,12 +270,9 @@ func (h *httpHost) headersGetAll(memory api.Memory, handle uint32, to [2]uint32,
 
 // bodyRead reads a part of the body. A part of no bytes is its end.
 func (h *httpHost) bodyRead(memory api.Memory, handle uint32, to [2]uint32, written uint32) errno {
-	a := h.handles[handle]
-	switch {
-	case a == nil:
-		return errnoInvalidHandle
-	case memory == nil:
-		return errnoMemoryNotFound
+	a, code := h.find(memory, handle)
+	if code != errnoSuccess {
+		return code
 	}
 	buffer, ok := memory.Read(to[0], to[1])
 	if !ok {
@@ -280,13 +284,13 @@ func (h *httpHost) bodyRead(memory api.Memory, handle uint32, to [2]uint32, writ
 	if a.left <= 0 {
 		return errnoRequest
 	}
-	n, err := a.body.Read(buffer[:min(int64(len(buffer)), a.left)])
+	n, err := 0, error(nil)
+	for n == 0 && err == nil { // a read may return nothing before the end
+		n, err = a.body.Read(buffer[:min(int64(len(buffer)), a.left)])
+	}
 	a.left -= int64(n)
 	if n == 0 && err != nil && !errors.Is(err, io.EOF) {
 		return errnoRequest
-	}
-	if n == 0 && err == nil {
-		return h.bodyRead(memory, handle, to, written)
 	}
 	if !memory.WriteUint32Le(written, uint32(n)) {
 		return errnoMemoryAccess
