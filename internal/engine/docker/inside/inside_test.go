@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // tarOf returns the entries of the archive of dir, by their path below it. The names are those of
@@ -80,9 +82,7 @@ func TestOnlyChangesOfCopiesAreWritten(t *testing.T) {
 // A path that is a mount of its own is hidden or protected by the policy. Neither it nor what is
 // below it is written, also not as removed.
 func TestMountsAreLeftOut(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("only root can mount")
-	}
+	hosttest.Need(t, hosttest.Root)
 	dir, other := t.TempDir(), t.TempDir()
 	writeFiles(t, dir, map[string]string{"hidden/key": "1", "seen": "2", "file": "3"})
 	writeFiles(t, other, map[string]string{"empty": ""})
