@@ -10,6 +10,7 @@ import (
 	"reflect"
 
 	"github.com/tetratelabs/wazero"
+	"golang.org/x/sys/unix"
 )
 
 // key identifies a compiled module. wazero derives it from the module's content, its own version
@@ -21,6 +22,8 @@ type key = [32]byte
 type store struct {
 	key  key
 	code []byte
+	// mapped is the file with the key and the code.
+	mapped []byte
 	// out receives the compiled module. If it is nil, the module is dropped.
 	out io.Writer
 }
@@ -68,14 +71,26 @@ func (s *store) cache() (c wazero.CompilationCache, err error) {
 }
 
 // readStore reads a compiled module.
-func readStore(from io.Reader) (*store, error) {
-	s := &store{}
-	if _, err := io.ReadFull(from, s.key[:]); err != nil {
+func readStore(from *os.File) (*store, error) {
+	mapped, err := mapFile(from)
+	if err != nil {
 		return nil, err
 	}
-	var err error
-	s.code, err = io.ReadAll(from)
-	return s, err
+	s := &store{mapped: mapped}
+	if len(mapped) <= len(s.key) {
+		s.close()
+		return nil, io.ErrUnexpectedEOF
+	}
+	s.code = mapped[copy(s.key[:], mapped):]
+	return s, nil
+}
+
+// close releases the compiled module, after wazero has copied it.
+func (s *store) close() {
+	if s.mapped != nil {
+		_ = unix.Munmap(s.mapped) // it can only fail for memory that is not a mapping
+		s.mapped, s.code = nil, nil
+	}
 }
 
 // settings returns the configuration of every runtime. It must be the same when a module is

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -255,15 +256,70 @@ func TestStoreIsUsedByWazero(t *testing.T) {
 		_, err = r.Instantiate(t.Context(), module)
 		return added.Len() == 0, err
 	}
-	known, err := readStore(bytes.NewReader(code))
+	known, err := readStore(fileOf(t, code))
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer known.close()
 	if used, err := call(tiny, known); !used || err != nil {
 		t.Errorf("its own module: used %t, %v", used, err)
 	}
 	if used, err := call(trapping, known); used || err == nil {
 		t.Errorf("a different module: used %t, %v", used, err)
+	}
+}
+
+// A compiled module that is not complete is refused.
+func TestStoreRefusesShortFiles(t *testing.T) {
+	code := compileModule(t, tiny)
+	for _, size := range []int{0, 1, len(key{})} {
+		if _, err := readStore(fileOf(t, code[:size])); err == nil {
+			t.Errorf("a file of %d bytes is accepted as a compiled module", size)
+		}
+	}
+	s, err := readStore(fileOf(t, code))
+	if err != nil {
+		t.Fatalf("the whole file: %v", err)
+	}
+	s.close()
+}
+
+// fileOf returns an open file with a content.
+func fileOf(t *testing.T, content []byte) *os.File {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "compiled")
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// A memory of a module is reserved as a whole, so that it never moves, and is not part of Go's heap.
+func TestLinearMemory(t *testing.T) {
+	const most = 1 << 30
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	m := &linearMemory{most: most}
+	defer m.Free()
+	first := m.Reallocate(pageBytes)
+	first[0] = 1
+	grown := m.Reallocate(most)
+	if len(first) != pageBytes || len(grown) != most || &first[0] != &grown[0] || grown[0] != 1 {
+		t.Errorf("grown from %d to %d bytes: the memory moved or lost its content", len(first), len(grown))
+	}
+	if m.Reallocate(most+1) != nil {
+		t.Error("the memory grew beyond its maximum")
+	}
+	if runtime.ReadMemStats(&after); after.HeapAlloc > before.HeapAlloc+most/2 {
+		t.Errorf("the heap grew from %d to %d bytes", before.HeapAlloc, after.HeapAlloc)
+	}
+	if empty := (&linearMemory{}).Reallocate(0); empty == nil || len(empty) != 0 {
+		t.Errorf("a memory without pages is %v", empty)
 	}
 }
 
