@@ -269,7 +269,7 @@ func TestStoreIsUsedByWazero(t *testing.T) {
 	}
 }
 
-// A compiled module that is not complete is refused.
+// P87: a compiled module that is not complete is refused.
 func TestStoreRefusesShortFiles(t *testing.T) {
 	code := compileModule(t, tiny)
 	for _, size := range []int{0, 1, len(key{})} {
