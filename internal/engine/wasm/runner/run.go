@@ -83,10 +83,6 @@ func (r request) load(ctx context.Context) (runtime wazero.Runtime, module wazer
 	if small, err = r.tuneCollector(file); err != nil {
 		return nil, nil, small, err
 	}
-	data, err := readModuleFile(file)
-	if err != nil {
-		return nil, nil, small, err
-	}
 	cached := &store{}
 	if r.compiled {
 		compiled := os.NewFile(r.module+1, "compiled")
@@ -103,6 +99,15 @@ func (r request) load(ctx context.Context) (runtime wazero.Runtime, module wazer
 	config := settings().WithCompilationCache(cache).WithMemoryLimitPages(pages(r.memory)).WithMemoryCapacityFromMax(true)
 	runtime = wazero.NewRuntimeWithConfig(ctx, config)
 	if _, err := wasi_snapshot_preview1.Instantiate(ctx, runtime); err != nil {
+		return nil, nil, small, err
+	}
+	if r.compiled {
+		if module = cached.load(ctx, runtime); module != nil {
+			return runtime, module, small, nil
+		}
+	}
+	data, err := readModuleFile(file)
+	if err != nil {
 		return nil, nil, small, err
 	}
 	module, err = runtime.CompileModule(ctx, data)
