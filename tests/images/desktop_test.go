@@ -62,7 +62,7 @@ func buildDesktop(t *testing.T) string {
 		}
 	}
 	out, err := m.run(t, "", "template", "inspect", "desktop")
-	if err != nil || !strings.Contains(out, `"has_memory":true`) {
+	if err != nil || !strings.Contains(strings.ReplaceAll(out, " ", ""), `"has_memory":true`) {
 		t.Fatalf("the template has no memory: %v\n%s", err, out)
 	}
 	return m.state()
