@@ -2,6 +2,7 @@ package images_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -34,6 +35,7 @@ func TestDesktopTemplate(t *testing.T) {
 	}
 	testScreenOfCreate(t, client, sb)
 	testPolicyOfDesktop(t, sb)
+	testReplacedScreen(t, client, sb)
 	if err := sb.Kill(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -97,18 +99,43 @@ func testScreenOfCreate(t *testing.T, client *crannog.Client, sb *crannog.Sandbo
 	if got, err := desktopShell(t, sb, "/usr/local/bin/crannog-desktop-ready && pgrep -xc xfce4-session; netstat -tln | grep -cE ':(5900|6080) '"); got != "1\n0\n" {
 		t.Errorf("a new sandbox: got %q, %v, want one session and no open port of a stream", got, err)
 	}
-	starts := 0
-	for e, err := range client.Record(t.Context(), crannog.RecordOptions{Sandbox: sb.ID(), Kinds: []string{"exec"}}) {
+	if n := screenStarts(t, client, sb.ID()); n != 0 {
+		t.Errorf("the sandbox has started a screen %d times, want none: it continues from memory", n)
+	}
+}
+
+// testReplacedScreen starts a screen as a client does that wants another size: it replaces the first,
+// and the audit log has its start.
+func testReplacedScreen(t *testing.T, client *crannog.Client, sb *crannog.Sandbox) {
+	t.Helper()
+	const replace = `setsid Xvfb :0 -ac -screen 0 640x480x24 >/dev/null 2>&1 </dev/null & for i in $(seq 600); do xrandr 2>/dev/null | grep -q ' 640x480+0+0' && echo replaced && exit; sleep 0.1; done`
+	if got, err := desktopShell(t, sb, replace); got != "replaced\n" {
+		t.Errorf("another screen: got %q, %v", got, err)
+	}
+	hosttest.EventuallyNoError(t, func() error {
+		if n := screenStarts(t, client, sb.ID()); n != 1 {
+			return fmt.Errorf("the audit log has %d starts of a screen, want 1", n)
+		}
+		return nil
+	})
+}
+
+// screenStarts returns how often the sandbox has started the server of a screen.
+func screenStarts(t *testing.T, client *crannog.Client, id string) (n int) {
+	t.Helper()
+	for e, err := range client.Record(t.Context(), crannog.RecordOptions{Sandbox: id, Kinds: []string{"exec"}}) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.Contains(string(e.Data), `"/usr/bin/Xvfb"`) {
-			starts++
+		var data struct{ Argv []string }
+		if err := json.Unmarshal(e.Data, &data); err != nil {
+			t.Fatal(err)
+		}
+		if len(data.Argv) > 0 && data.Argv[0] == "/usr/bin/Xvfb" {
+			n++
 		}
 	}
-	if starts != 0 {
-		t.Errorf("the sandbox has started a screen %d times, want none: it continues from memory", starts)
-	}
+	return n
 }
 
 // testPolicyOfDesktop checks that the desktop's browser reaches what the policy permits, with the
@@ -116,11 +143,11 @@ func testScreenOfCreate(t *testing.T, client *crannog.Client, sb *crannog.Sandbo
 func testPolicyOfDesktop(t *testing.T, sb *crannog.Sandbox) {
 	t.Helper()
 	const dump = "chromium --headless --user-data-dir=/tmp/profile --dump-dom https://" + npmRegistry
-	if out, err := desktopShell(t, sb, dump+"/ms/latest 2>/dev/null"); err != nil || !strings.Contains(out, `"name":"ms"`) {
+	if out, err := desktopShell(t, sb, dump+"/ms/latest 2>/dev/null"); err != nil || !strings.Contains(out, `"name": "ms"`) {
 		t.Errorf("a permitted page: %v, got %q, want the metadata of the package ms", err, out)
 	}
-	if out, _ := desktopShell(t, sb, dump+"/left-pad 2>/dev/null"); strings.Contains(out, `"name":"left-pad"`) {
-		t.Errorf("a denied page: got %q, want no metadata of the package", out)
+	if out, err := desktopShell(t, sb, dump+"/left-pad 2>/dev/null"); err != nil || !strings.Contains(out, "denied") || strings.Contains(out, `"versions"`) {
+		t.Errorf("a denied page: %v, got %q, want the gateway's reason", err, out)
 	}
 }
 
