@@ -182,6 +182,8 @@ describe('@e2b/desktop', { timeout: limit }, () => {
     for (let i = 0; i < pixels.length; i += 4) if (picture[i] === pixels[i + 2] && picture[i + 1] === pixels[i + 1] && picture[i + 2] === pixels[i]) same++
     assert.ok(same / (1024 * 768) > 0.95, `${same} pixels are as in the screenshot`)
     await desktop.stream.stop()
+    // The SDK sends a signal to the VNC server, and does not wait for its end.
+    await eventually('the VNC server has ended', async () => !(await desktop.commands.run('pgrep -x x11vnc || true')).stdout)
     await assert.rejects(() => attach())
   })
 
