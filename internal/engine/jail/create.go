@@ -37,11 +37,14 @@ func (e *Engine) check(spec *engine.Spec) error {
 		return fault.Newf(fault.Unsupported, "state_unsupported", "the engine %s restores no saved memory", e.name())
 	}
 	spec.Limits = spec.Limits.OrDefault()
-	return nil
+	return spec.CheckEvents()
 }
 
 // make starts the sandbox and returns when its guest is ready.
 func (b *instance) make(ctx context.Context, spec engine.Spec) (err error) {
+	if err := b.prepareEvents(spec); err != nil {
+		return err
+	}
 	if err := b.rec.write(b.dir); err != nil {
 		return err
 	}
@@ -77,6 +80,9 @@ func (b *instance) make(ctx context.Context, spec engine.Spec) (err error) {
 	if err := b.rec.write(b.dir); err != nil {
 		return err
 	}
+	if err := b.observe(spec.Events); err != nil {
+		return err
+	}
 	device, err := b.e.request(c, b, spec)
 	if err != nil {
 		if device != nil {
@@ -99,7 +105,10 @@ func (b *instance) make(ctx context.Context, spec engine.Spec) (err error) {
 	go writeBoot(c.config, boot)
 	output := c.output
 	c.config, c.output = nil, nil
-	return engine.AwaitReady(ctx, output)
+	if err := engine.AwaitReady(ctx, output); err != nil {
+		return err
+	}
+	return b.observeFiles()
 }
 
 // guestThreads is the number of tasks of the control group that are reserved for the guest. Without
