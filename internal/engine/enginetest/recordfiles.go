@@ -57,7 +57,9 @@ func sum(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(tex
 var recordFileRules = []rule{
 	// P32 of docs/reference/promises.md
 	{"record/each-file-has-its-size-and-checksum", func(t testing.TB, c *Config) {
-		b, v := c.startObserved(t, c.Open(t, t.TempDir()))
+		eng := c.Open(t, t.TempDir())
+		b, v := c.startObserved(t, eng)
+		namesCommand := len(eng.Info().Unseen) == 0
 		v.newChanges(t, b)
 		const n = 2000
 		b.sh(t, fmt.Sprintf(`mkdir d; i=0; while [ $i -lt %d ]; do echo "file $i" > d/$i; i=$((i+1)); done`, n))
@@ -68,7 +70,7 @@ var recordFileRules = []rule{
 		for i := range n {
 			text := fmt.Sprintf("file %d\n", i)
 			e := got[fmt.Sprintf("/home/user/d/%d", i)]
-			if e.Op != events.Created || e.Type != "file" || e.Size != int64(len(text)) || e.Sum != sum(text) || e.UID != 1000 || e.Command == 0 {
+			if e.Op != events.Created || e.Type != "file" || e.Size != int64(len(text)) || e.Sum != sum(text) || e.UID != 1000 || e.Command == 0 && namesCommand {
 				t.Fatalf("the event of file %d is %+v", i, e)
 			}
 		}

@@ -30,7 +30,11 @@ func (e *Engine) Create(ctx context.Context, spec engine.Spec) error {
 
 // check refuses what the engine cannot do, and fills in the default limits.
 func (e *Engine) check(spec *engine.Spec) error {
-	if err := spec.Check(e.Info()); err != nil {
+	info := e.Info()
+	if e.blind == nil {
+		info.Capabilities = append(info.Capabilities, engine.CanObserve) // the engine that New returned has it
+	}
+	if err := spec.Check(info); err != nil {
 		return err
 	}
 	if len(spec.StandIns) > 0 {
