@@ -96,7 +96,8 @@ var recordFileRules = []rule{
 	}},
 	// P32 of docs/reference/promises.md
 	{"record/names-are-real-paths", func(t testing.TB, c *Config) {
-		b, v := c.startObserved(t, c.Open(t, t.TempDir()))
+		e := c.Open(t, t.TempDir())
+		b, v := c.startObserved(t, e)
 		v.wantChanges(t, b, "mkdir -p real/deep; ln -s real/deep way; ln -s way/f to", "created /home/user/real", "created /home/user/real/deep", "created /home/user/way", "created /home/user/to")
 		v.wantChanges(t, b, "echo x > to; cd way; echo y > ../../x; mkdir ./m; cd /; echo z > proc/self/cwd/tmp/z",
 			"created /home/user/real/deep/f", "created /home/user/x", "created /home/user/real/deep/m", "created /tmp/z")
@@ -118,7 +119,9 @@ os.close(os.open("i", os.O_WRONLY | os.O_CREAT | os.O_EXCL, dir_fd=r))
 			t.Logf("no namespaces inside: %s", r.stderr)
 		}
 		r := b.shAs(t, "root", "mkdir /tmp/top; cp -a /home/user/real /tmp/top/; python3 -c '\nimport os\nos.chroot(\"/tmp/top\"); os.chdir(\"/\"); open(\"/real/c\", \"w\").write(\"c\")'")
-		if got := v.newChanges(t, b); r.code != 0 || got["/tmp/top/real/c"].Op != events.Created {
+		if got := v.newChanges(t, b); r.code != 0 && sharesKernel(e.Info()) {
+			t.Logf("no chroot inside: %s", r.stderr)
+		} else if r.code != 0 || got["/tmp/top/real/c"].Op != events.Created {
 			t.Errorf("a file created after chroot is not recorded with its real path: %+v: %v", r, got)
 		}
 	}},

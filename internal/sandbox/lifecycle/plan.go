@@ -139,6 +139,11 @@ func (pl *planner) plan(ctx context.Context, caller sandbox.Principal, req sandb
 		base.TakesWorkspace = req.ForMemory && workspace == "" && mayTakeWorkspace(template, info)
 	}
 	base.Containers = req.Containers
+	for _, sentence := range info.Unseen {
+		if !slices.Contains(base.Notes, sentence) { // a copy has those of its source
+			base.Notes = append(slices.Clone(base.Notes), sentence)
+		}
+	}
 	if note != "" {
 		base.Notes = append(slices.Clone(base.Notes), note)
 	}
