@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -121,7 +122,8 @@ func instance(t *testing.T, module, compiled []byte) (memory []byte, problem str
 	if err != nil {
 		return nil, err.Error()
 	}
-	if i.Memory() == nil {
+	// Without a memory, wazero returns an interface with a nil pointer.
+	if m := i.Memory(); reflect.ValueOf(m).IsNil() {
 		return nil, ""
 	}
 	memory, _ = i.Memory().Read(0, i.Memory().Size())
