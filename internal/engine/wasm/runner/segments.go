@@ -14,9 +14,9 @@ const (
 )
 
 // maxGap is the number of zeros that are written between two segments to make one of them. Go's linker
-// leaves out at least 8 zeros, and of hello.wasm's 30,351 segments, 124 remain with a gap of 32 bytes,
-// 11 with 64 and 4 with 4095. A gap that is shorter than a page of the processor lies in pages that
-// the segments before and after it occupy anyway.
+// leaves out at least 8 zeros. Of the 30,351 segments of a small program, 28,643 remain with a gap of
+// 16 bytes, 122 with 32, 9 with 64 and 3 with 128. A gap that is shorter than a page of the processor
+// lies in pages that the segments before and after it occupy anyway.
 const maxGap = 64
 
 // maxGrowth is how many times larger a section of segments may become by those zeros.
