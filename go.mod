@@ -43,6 +43,7 @@ require (
 require (
 	github.com/cloudflare/circl v1.6.5 // indirect
 	github.com/kr/fs v0.1.0 // indirect
+	go.opentelemetry.io/otel/sdk v1.43.0 // indirect
 	pault.ag/go/topsort v0.1.1 // indirect
 )
 

@@ -19,8 +19,10 @@ import (
 	"github.com/crannog/crannog/internal/egress/approval"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/server"
 	"github.com/crannog/crannog/internal/server/standard"
+	"github.com/crannog/crannog/internal/telemetry"
 )
 
 // serverVerbs is the command that serves the API, with all its frontends.
@@ -54,6 +56,9 @@ func (a serverVerbs) serveCommand() *cobra.Command {
 	flags.StringVar(&f.key, "key", "", "API `key` that clients show, instead of a new one; it is visible in the list of processes, so prefer --key-file or $E2B_API_KEY")
 	flags.StringVar(&f.keyFile, "key-file", "", "`file` with the API key that clients show; - is standard input")
 	flags.StringVar(&f.domain, "domain", "", "domain of the host names of sandboxes, such as sbx.example.com:443 (default on loopback localhost:PORT)")
+	flags.String("log-format", "", "`format` of the server's log: text or json (default text)")
+	offerValues(cmd, "log-format", []cobra.Completion{"text", "json"})
+	flags.String("otlp-endpoint", "", "`URL` of an OpenTelemetry receiver for traces and metrics (default $OTEL_EXPORTER_OTLP_ENDPOINT; without either nothing is sent)")
 	flags.String("approval-webhook", "", "`URL` that receives each approval request and decision, signed with CRANNOG_APPROVAL_WEBHOOK_SECRET")
 	flags.String("organisation-policy", "", "`file` with the policy that limits every sandbox")
 	flags.String("project-policy", "", "`file` with a policy below the organisation's, for this server's sandboxes")
@@ -90,6 +95,10 @@ func (a serverVerbs) serve(ctx context.Context, f *serveFlags) error {
 	if err != nil {
 		return err
 	}
+	sending, err := telemetry.Read(a.config.Telemetry.Endpoint, a.variable)
+	if err != nil {
+		return fail("configure telemetry", err)
+	}
 	if f.dryRun {
 		return a.checkServe(ctx, log)
 	}
@@ -97,14 +106,23 @@ func (a serverVerbs) serve(ctx context.Context, f *serveFlags) error {
 	defer stop()
 	// A second signal ends the process at once.
 	defer context.AfterFunc(ctx, stop)()
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", a.config.HTTP.Listen)
+	listener, err := a.listener(ctx)
 	if err != nil {
-		return fail("listen on "+a.config.HTTP.Listen, err).hint("is another server running? --listen chooses another address")
+		return err
 	}
+	tracing, err := telemetry.Open(ctx, sending, a.version, log)
+	if err != nil {
+		return errors.Join(fail("configure telemetry", err), listener.Close())
+	}
+	return errors.Join(a.serveOn(ctx, f, log, settings, given, listener, tracing), tracing.Close(ctx))
+}
+
+// serveOn serves on a listener until the context ends.
+func (a serverVerbs) serveOn(ctx context.Context, f *serveFlags, log *slog.Logger, settings sandbox.Settings, given string, listener net.Listener, tracing *telemetry.Tracing) error {
 	domain := first(f.domain, ownDomain(listener.Addr().String()))
 	base := "http://" + reachable(listener.Addr().String())
 	d, err := standard.Open(ctx, standard.Options{
-		State: a.config.State, Log: log, Server: true, Domain: domain, Version: a.version, Frontends: a.frontends(base, domain, settings, log),
+		State: a.config.State, Log: log, Tracing: tracing, Server: true, Domain: domain, Version: a.version, Frontends: a.frontends(base, domain, settings, log),
 		Pool: a.pool(), Webhook: a.webhook(log),
 		Settings: settings, Starts: standard.Starts(a.config), Connections: standard.Connections(a.config),
 		DefaultEngine: a.config.Engines.Default, Docker: standard.DockerOf(a.config), MicroVM: standard.MicroVMOf(a.config), NoDevice: standard.NoDevice(a.config), Images: standard.ImagesOf(a.config), Packages: standard.PackagesOf(a.config), SecretsKey: a.config.Secrets.Key, SecretsExec: a.config.Secrets.Exec, Audit: standard.Audit(a.config), HostEtc: a.config.HostEtcPaths(),
@@ -157,7 +175,7 @@ func (a serverVerbs) serverLog() (*slog.Logger, error) {
 	if a.verbose {
 		level = slog.LevelDebug
 	}
-	return slog.New(slog.NewTextHandler(a.Stderr, &slog.HandlerOptions{Level: level})), nil
+	return telemetry.NewLog(a.Stderr, a.config.Telemetry.LogFormat, level), nil
 }
 
 // checkServe makes all checks that are possible without starting the server.

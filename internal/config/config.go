@@ -17,6 +17,7 @@ type Config struct {
 	// Settings of the server.
 	State         string // state directory
 	LogLevel      string // debug, info, warn or error
+	Telemetry     Telemetry
 	HTTP          HTTP
 	Secrets       SecretStore
 	HostFiles     HostFiles
@@ -89,7 +90,7 @@ func Host() Env {
 func Default(env Env) Config {
 	return Config{
 		State:    defaultState(env),
-		LogLevel: "info",
+		LogLevel: "info", Telemetry: Telemetry{LogFormat: "text"},
 		HTTP: HTTP{
 			Listen: "127.0.0.1:7070", MaxConnections: 4096, MaxPerAddress: 1024,
 			ReservedDescriptors: 512, HeaderTimeout: 10 * time.Second, IdleTimeout: 5 * time.Minute,

@@ -13,6 +13,9 @@ type HTTP struct {
 	IdleTimeout         time.Duration // time that a client may be idle, or not read an answer
 }
 
+// Telemetry has the format of the server's log, and the address that receives traces and metrics.
+type Telemetry struct{ LogFormat, Endpoint string }
+
 // SecretStore has the key that encrypts secrets, and the command lines that exec: may run.
 type SecretStore struct{ Key, Exec string }
 
