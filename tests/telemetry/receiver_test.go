@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
@@ -101,7 +100,7 @@ func (r *receiver) spans(t *testing.T) (all []span) {
 // wait returns the first span that fits, which may be still to come.
 func (r *receiver) wait(t *testing.T, what string, fits func(span) bool) span {
 	t.Helper()
-	late := time.After(time.Until(hosttest.Deadline()))
+	late := hosttest.Late()
 	for {
 		for _, s := range r.spans(t) {
 			if fits(s) {
@@ -111,7 +110,11 @@ func (r *receiver) wait(t *testing.T, what string, fits func(span) bool) span {
 		select {
 		case <-r.received:
 		case <-late:
-			t.Fatalf("no span: %s; there are\n%s", what, r.text())
+			var names []string
+			for _, s := range r.spans(t) {
+				names = append(names, s.Name)
+			}
+			t.Fatalf("no span: %s; there are %q", what, names)
 		}
 	}
 }
