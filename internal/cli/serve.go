@@ -34,6 +34,7 @@ type serveFlags struct {
 	keyFile string
 	domain  string
 	dryRun  bool
+	noKey   bool
 }
 
 func (a serverVerbs) serveCommand() *cobra.Command {
@@ -55,6 +56,7 @@ func (a serverVerbs) serveCommand() *cobra.Command {
 	flags.Bool("insecure", false, "allow an address that other machines can reach, without TLS")
 	flags.StringVar(&f.key, "key", "", "API `key` that clients show, instead of a new one; it is visible in the list of processes, so prefer --key-file or $E2B_API_KEY")
 	flags.StringVar(&f.keyFile, "key-file", "", "`file` with the API key that clients show; - is standard input")
+	flags.BoolVar(&f.noKey, "no-key", false, "create and print no key and no link to the console; crannog key create and crannog console make them")
 	flags.StringVar(&f.domain, "domain", "", "domain of the host names of sandboxes, such as sbx.example.com:443 (default on loopback localhost:PORT)")
 	flags.String("log-format", "", "`format` of the server's log: text or json (default text)")
 	offerValues(cmd, "log-format", []cobra.Completion{"text", "json"})
@@ -130,13 +132,9 @@ func (a serverVerbs) serveOn(ctx context.Context, f *serveFlags, log *slog.Logge
 	if err != nil {
 		return errors.Join(fail("start the server", err).hint(first(fault.HintOf(err), "crannog doctor shows what this machine lacks")), listener.Close())
 	}
-	secret, err := a.serverKey(ctx, d, given)
+	secret, link, err := a.credentials(ctx, f, d, given, base)
 	if err != nil {
-		return errors.Join(fail("create a key", err), listener.Close(), d.Close(context.WithoutCancel(ctx)))
-	}
-	link, err := a.firstLink(ctx, d, base)
-	if err != nil {
-		return errors.Join(fail("create a link to the console", err), listener.Close(), d.Close(context.WithoutCancel(ctx)))
+		return errors.Join(err, listener.Close(), d.Close(context.WithoutCancel(ctx)))
 	}
 	if err := d.Listen(ctx); err != nil {
 		return errors.Join(fail("start the server", err).hint(fault.HintOf(err)), listener.Close(), d.Close(context.WithoutCancel(ctx)))
@@ -199,6 +197,8 @@ func (a serverVerbs) givenKey(f *serveFlags) (string, error) {
 	switch {
 	case f.key != "" && f.keyFile != "":
 		return "", usagef("--key and --key-file exclude each other")
+	case f.noKey && (f.key != "" || f.keyFile != ""):
+		return "", usagef("--no-key excludes --key and --key-file")
 	case f.key != "":
 		a.note("the value of --key is visible in this machine's list of processes; --key-file does not show it")
 		return f.key, nil
@@ -222,6 +222,21 @@ func (a serverVerbs) givenKey(f *serveFlags) (string, error) {
 	return key, nil
 }
 
+// credentials returns a key and a line with a link to the console for the start message, or "" with
+// --no-key. A service manager would keep the message in its log.
+func (a serverVerbs) credentials(ctx context.Context, f *serveFlags, d *server.Server, given, base string) (secret, link string, err error) {
+	if f.noKey {
+		return "", "", nil
+	}
+	if secret, err = a.serverKey(ctx, d, given); err != nil {
+		return "", "", fail("create a key", err)
+	}
+	if link, err = a.firstLink(ctx, d, base); err != nil {
+		return "", "", fail("create a link to the console", err)
+	}
+	return secret, link, nil
+}
+
 // serverKey returns the secret for clients of this process.
 func (a serverVerbs) serverKey(ctx context.Context, d *server.Server, given string) (string, error) {
 	if given != "" {
@@ -242,6 +257,11 @@ func (a serverVerbs) printStart(d *server.Server, addr, secret, console string) 
 	}
 	if !config.Loopback(hostOf(addr)) {
 		fmt.Fprintln(a.Stdout, "# note: other machines can reach this port, and there is no TLS")
+	}
+	if secret == "" {
+		fmt.Fprintf(a.Stdout, "# serving on %s\n", base)
+		flush(a.Stdout)
+		return
 	}
 	fmt.Fprintf(a.Stdout, "# %s\n", console)
 	for _, pair := range [][2]string{{"E2B_API_URL", base}, {"E2B_SANDBOX_URL", base}, {"E2B_API_KEY", secret}} {

@@ -77,9 +77,8 @@ func (f *Figures) Families(ctx context.Context) ([]metrics.Family, error) {
 		out = append(out, families...)
 	}
 	if s.Pool != nil {
-		if status, on := s.Pool(); on {
-			out = append(out, pool(status)...)
-		}
+		status, _ := s.Pool() // without a pool all are zero, so that a dashboard finds its metrics
+		out = append(out, pool(status)...)
 	}
 	if s.Audit != nil {
 		out = append(out, auditLog(s.Audit())...)
