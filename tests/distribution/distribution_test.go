@@ -83,6 +83,16 @@ func TestPackages(t *testing.T) {
 		checkRoot(t, root)
 	})
 	t.Run("image", func(t *testing.T) { checkImage(t, one(t, out, ".oci.tar")) })
+	t.Run("alert rules", func(t *testing.T) {
+		run(t, "promtool", "check", "rules", "../../deploy/prometheus/alerts.yaml")
+		bad := filepath.Join(t.TempDir(), "bad.yaml")
+		if err := os.WriteFile(bad, []byte("groups: [{name: a, rules: [{alert: A, expr: 'rate(x['}]}]\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.CommandContext(t.Context(), "promtool", "check", "rules", bad).CombinedOutput(); err == nil {
+			t.Errorf("promtool accepts a broken rule: %s", out)
+		}
+	})
 	t.Run("checksums", func(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), "sha256sum", "--check", "--strict", "SHA256SUMS")
 		cmd.Dir = out
