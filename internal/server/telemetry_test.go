@@ -20,7 +20,7 @@ func TestRulesAreShortened(t *testing.T) {
 			t.Errorf("%q: got %q, want %q", rule, got, want)
 		}
 	}
-	d := open(t, true)
+	d := openFake(t)
 	data, err := json.Marshal(map[string]any{"kind": "canary-kind", "effect": "canary-effect", "rule": "canary-rule", "host": "canary-host"})
 	if err != nil {
 		t.Fatal(err)
@@ -36,7 +36,7 @@ func TestRulesAreShortened(t *testing.T) {
 
 // TestReadyReportsReasons checks that a server that shuts down is not ready, and still alive.
 func TestReadyReportsReasons(t *testing.T) {
-	d := open(t, true)
+	d := openFake(t)
 	get := func(path string) (int, string) {
 		w := httptest.NewRecorder()
 		d.surfaces().ServeHTTP(w, httptest.NewRequest("GET", path, nil))
