@@ -167,7 +167,7 @@ func (a serverVerbs) webhook(log *slog.Logger) *approval.Webhook {
 // serverLog returns the server's log, with the level of the settings.
 func (a serverVerbs) serverLog() (*slog.Logger, error) {
 	var level slog.Level
-	if err := level.UnmarshalText([]byte(a.config.LogLevel)); err != nil {
+	if err := level.UnmarshalText([]byte(a.config.Telemetry.LogLevel)); err != nil {
 		return nil, fail("use log_level", invalid(codeSettings, err))
 	}
 	if a.verbose {

@@ -62,10 +62,10 @@ func Loopback(host string) bool {
 }
 
 func (c Config) checkLogLevel() error {
-	if slices.Contains(logLevels, c.LogLevel) {
+	if slices.Contains(logLevels, c.Telemetry.LogLevel) {
 		return nil
 	}
-	return fmt.Errorf("log_level: %q is not one of %v", c.LogLevel, logLevels)
+	return fmt.Errorf("log_level: %q is not one of %v", c.Telemetry.LogLevel, logLevels)
 }
 
 var logFormats = []string{"text", "json"}

@@ -68,7 +68,7 @@ func (d *Server) unready(ctx context.Context) []reason {
 		{"audit_log", func() error { return d.Audit.Status().Failing }},
 		{"disk", func() error { return diskroom.CheckFloor(d.options.StateDir) }},
 		{"queue", func() error {
-			if q := d.Service.Starts(); q.MaxWaiting > 0 && q.Waiting >= q.MaxWaiting {
+			if q := d.starts(); q.MaxWaiting > 0 && q.Waiting >= q.MaxWaiting {
 				return fault.New(fault.Exhausted, "queue_full", "no further request can wait for a sandbox")
 			}
 			return nil

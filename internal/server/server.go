@@ -101,12 +101,9 @@ type Server struct {
 	// Report describes the sandboxes of earlier processes that Open found.
 	Report lifecycle.Report
 
-	options    Options
-	figures    *figures.Figures
-	draining   atomic.Bool // a shutdown was requested
+	options Options
+	observation
 	store      *store.Store
-	recordings *recording.Store
-	tap        *observe.Tap
 	gateway    *egressGateway
 	images     *images
 	makers     makers
@@ -115,6 +112,14 @@ type Server struct {
 	local      net.Listener
 	guarded    *connlimit.Guard // set while serving
 	endReserve func()           // ends restoring the reserved disk space
+}
+
+// observation has what the server knows about what it does.
+type observation struct {
+	recordings *recording.Store
+	tap        *observe.Tap
+	figures    *figures.Figures
+	draining   atomic.Bool // a shutdown was requested
 }
 
 // stored has the services for data that outlive sandboxes.
@@ -134,7 +139,7 @@ func Open(ctx context.Context, o Options) (_ *Server, err error) {
 	if o.Connections == (Connections{}) {
 		o.Connections = DefaultConnections
 	}
-	d := &Server{Engines: o.Engines, figures: figures.New()}
+	d := &Server{Engines: o.Engines, observation: observation{figures: figures.New()}}
 	if d.makers.templates, err = openTemplates(&o); err != nil {
 		return nil, err
 	}

@@ -1,9 +1,9 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -11,6 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/audit"
 	"github.com/crannog/crannog/internal/egress"
 	"github.com/crannog/crannog/internal/host/diskroom"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/admission"
 	"github.com/crannog/crannog/internal/server/figures"
 	"github.com/crannog/crannog/internal/telemetry"
 )
@@ -18,13 +20,23 @@ import (
 // bindFigures connects the metrics with the parts of the server.
 func (d *Server) bindFigures() {
 	d.figures.Bind(figures.Sources{
-		Version: d.options.Version, Started: time.Now(), Queue: d.Service.Starts, States: d.store.CountStates,
+		Version: d.options.Version, Started: time.Now(), Queue: d.starts, States: d.store.CountStates,
 		Approvals: d.store.CountPendingApprovals, Pool: d.Service.Pool, Audit: d.Audit.Status, Packages: d.packageCache(),
 		Disk: func() (free, total, floor int64, err error) {
 			free, total, err = diskroom.Free(d.options.StateDir)
 			return free, total, diskroom.Floor(total), err
 		},
 	})
+}
+
+// starts describes the queue of starts.
+func (d *Server) starts() admission.Status {
+	// The server's own user may always see it.
+	q, err := d.Service.Queue(context.Background(), sandbox.Principal{Local: true})
+	if err != nil {
+		d.options.Log.Warn("the queue of starts is unknown", "err", err)
+	}
+	return q.Status
 }
 
 // observed serves a request of one of the APIs, or into a sandbox, and measures it.
@@ -86,7 +98,10 @@ func oneOf[T ~string](value T, list []T) string {
 // ruleKinds are the parts of rules' names before the first dot or colon.
 var ruleKinds = []string{"host", "network", "floor", "identity", "packages", "git", "secret", "connection", "filesystem", "link"}
 
-var ruleWord = regexp.MustCompile(`^[a-z][a-z_]{0,30}$`)
+// isWord reports whether text is a short word of lower case letters and underscores.
+func isWord(text string) bool {
+	return text != "" && len(text) <= 30 && strings.Trim(text, "abcdefghijklmnopqrstuvwxyz_") == ""
+}
 
 // ruleKind returns a rule's kind: without names of hosts and of the policy's own rules, which tell
 // what somebody works on.
@@ -96,7 +111,7 @@ func ruleKind(rule string) string {
 	if !slices.Contains(ruleKinds, first) {
 		return "other"
 	}
-	if named || second == "" || !ruleWord.MatchString(second) {
+	if named || !isWord(second) {
 		return first
 	}
 	return first + "." + second

@@ -9,6 +9,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/rootfs"
 	"github.com/crannog/crannog/internal/sandbox/warmpool"
 	"github.com/crannog/crannog/internal/telemetry"
+	"github.com/crannog/crannog/internal/telemetry/metrics"
 )
 
 // bootTimeout bounds a boot. A boot normally takes tens of milliseconds; if it takes a minute, the
@@ -73,18 +74,18 @@ func (s *Service) created(ctx context.Context, r sandbox.Row, started time.Time,
 		s.live.addEphemeral(r.ID)
 	}
 	s.log.InfoContext(ctx, "sandbox created", "sandbox", r.ID, "owner", r.Owner, "engine", r.Engine, "from", source, "took", time.Since(started))
-	s.started(ctx, r, source, started)
+	countStart(ctx, s.startTimes, r, source, started)
 	s.note(ctx, r.ID, "info", "sandbox created", map[string]string{
 		"template": r.Template, "engine": r.Engine, "from": source, "took": time.Since(started).Round(time.Millisecond).String(),
 	})
 	return r.Shown()
 }
 
-// started counts a start and describes it in the request's span. source is where the instance came
+// countStart counts a start and describes it in the request's span. source is where the instance came
 // from.
-func (s *Service) started(ctx context.Context, r sandbox.Row, source string, began time.Time) {
+func countStart(ctx context.Context, times *metrics.Vector, r sandbox.Row, source string, began time.Time) {
 	telemetry.Set(ctx, telemetry.Sandbox.String(r.ID), telemetry.Engine.String(r.Engine), telemetry.Source.String(source))
-	s.startTimes.Observe(time.Since(began), r.Engine, source)
+	times.Observe(time.Since(began), r.Engine, source)
 }
 
 func removedDuringRequest() error {

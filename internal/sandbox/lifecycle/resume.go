@@ -212,7 +212,7 @@ func (s *Service) restore(ctx context.Context, r sandbox.Row, end time.Time, fro
 		kind = "files"
 		message = "sandbox booted again with its files"
 	}
-	s.started(ctx, r, kind, started)
+	countStart(ctx, s.startTimes, r, kind, started)
 	s.note(ctx, r.ID, "info", message, map[string]string{"took": time.Since(started).Round(time.Millisecond).String()})
 	return r, nil
 }

@@ -45,6 +45,3 @@ func (s *Service) Queue(_ context.Context, caller sandbox.Principal) (Queue, err
 	}
 	return Queue{Status: s.starts.queue.Status(), Positions: s.starts.queue.Positions(caller.KeyID, caller.Local)}, nil
 }
-
-// Starts describes the queue of starts without its requests.
-func (s *Service) Starts() admission.Status { return s.starts.queue.Status() }
