@@ -202,8 +202,9 @@ packages: bin/crannog ## bin/packages: deb, rpm, tarball and OCI image of bin/cr
 	cd deploy/packages && go build -o ../../bin/packager .
 	bin/packager -version "$(patsubst v%,%,$(or $(PACKAGE_VERSION),0.0.0+$(VERSION)))" -time "$$(git log -1 --format=%ct)" $(if $(PACKAGE_BASE),-base $(PACKAGE_BASE))
 
-test-packages: $(TIMING) bin/crannog ## make the packages twice, install them into empty directories, and run what they contain
+test-packages: $(TIMING) bin/crannog ## make the packages twice, install them into empty directories, and run what they contain; promtool
 	$(PROGRAM) $(GOTEST) -count=1 -timeout 30m ./tests/distribution
+	CRANNOG_TEST_FULL=1 $(PROGRAM) $(GOTEST) -count=1 -timeout 30m ./tests/telemetry
 
 test-pages: $(TIMING) bin/crannog ## the console's pages loaded in both themes, a fleet for longer, and the pictures of the README
 	CRANNOG_TEST_FULL=1 $(TIMING) step tests/browser-pages tests/browser/run.sh bin/crannog pages fleet pictures
