@@ -128,7 +128,7 @@ test-build: $(TIMING) bin/crannog ## images compared with those of Docker's clas
 test-microvm: $(TIMING) tests/unified/kernel/complete ## all rules of the engine microvm, on QEMU with an emulated processor
 	CRANNOG_TEST_FULL=1 $(GOTEST) -count=1 -parallel 2 -timeout 3h ./internal/engine/microvm/...
 
-# A jail saves no memory, and the audit log does not have its programs. The rest of the skipped
+# A jail saves no memory, and its record of programs lacks some facts. The rest of the skipped
 # tests run only on gVisor.
 NOT_JAIL := ^(TestAuditLogHasKnownCounts|TestCopiesHaveOwnAttachments|TestSecretIsNotOnHost|TestRootless|TestAttachmentKinds)$$
 

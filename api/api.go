@@ -91,6 +91,7 @@ type Sandbox struct {
 	Engine          string            `json:"engine"`
 	Boundary        string            `json:"boundary" doc:"What the engine's isolation is made of."`
 	Containers      bool              `json:"containers,omitempty" doc:"Container engines can run inside."`
+	Unseen          []string          `json:"unseen,omitempty" doc:"What the audit log's record of programs and files lacks, in sentences."`
 	Saves           []string          `json:"saves,omitempty" doc:"What a snapshot, a pause and a copy can keep: memory, processes, files. Absent if nothing, or if an earlier version created it."`
 	Effective       Effective         `json:"effective" doc:"Effective limits and results of the readiness probe."`
 	Network         Network           `json:"network"`

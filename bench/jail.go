@@ -27,12 +27,12 @@ var jailFlags = []string{"--default-engine", "jail", "--default-level", "light"}
 // jailFigures compares the process jail with bubblewrap, which creates the same namespaces, and
 // with no sandbox at all.
 func jailFigures(ctx context.Context, b *bench) (err error) {
-	cold, err := b.serve(ctx, b.crannog, "jail-cold", append(jailFlags, "--pool", "off")...)
+	cold, err := b.serve(ctx, b.crannog, "jail-cold", append(jailFlags, "--pool", "off", "--max-live", "1000")...)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, cold.close()) }()
-	warm, err := b.serve(ctx, b.crannog, "jail-warm", append(jailFlags, "--verbose")...)
+	warm, err := b.serve(ctx, b.crannog, "jail-warm", append(jailFlags, "--verbose", "--max-live", "1000")...)
 	if err != nil {
 		return err
 	}
@@ -43,7 +43,37 @@ func jailFigures(ctx context.Context, b *bench) (err error) {
 	if err := b.jailPrograms(ctx, cold); err != nil {
 		return err
 	}
+	if err := b.jailCrowd(ctx, cold, warm); err != nil {
+		return err
+	}
+	if err := b.npmFigures(ctx, "jail", 1.1, warm, cold); err != nil {
+		return err
+	}
 	return b.jailMemory(ctx, cold)
+}
+
+// jailCrowd measures many jails that are requested at the same moment.
+func (b *bench) jailCrowd(ctx context.Context, cold, warm *server) error {
+	w := &ttiCrowdRun{b: b, times: newScores(), costs: newScores()}
+	all := []func() error{
+		func() error { return w.sandboxes(ctx, nameJailCold, cold) },
+		func() error { return w.sandboxes(ctx, nameJailWarm, warm) },
+	}
+	if found("bwrap") {
+		all = append(all, func() error { return w.bare(ctx, nameBwrap, bubblewrap("/bin/true")) })
+	}
+	if err := runInTurns(b.crowdRounds(), all); err != nil {
+		return err
+	}
+	sec := table("jail", fmt.Sprintf("%d at once, each created, used once and removed", b.crowd), "ms", w.times)
+	sec.Notes = w.failed
+	sec.against(nameBwrap, nameJailCold, nameJailWarm)
+	sec.against(nameBwrap+allSuffix, nameJailCold+allSuffix, nameJailWarm+allSuffix)
+	if sec.find(nameBwrap+allSuffix) != nil {
+		sec.target(nameJailCold+allSuffix, "≤ 1.20× "+nameBwrap+allSuffix, func(r row) bool { return r.Ratio > 0 && r.Ratio <= 1.2 })
+	}
+	b.report.add(sec)
+	return nil
 }
 
 // jailLives measures the time from the creation to a program's first output.

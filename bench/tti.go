@@ -41,7 +41,7 @@ func ttiFigures(ctx context.Context, b *bench) (err error) {
 	if err := b.ttiCrowd(ctx, warm, cold); err != nil {
 		return err
 	}
-	return b.npmFigures(ctx, warm, cold)
+	return b.npmFigures(ctx, "tti", 1.5, warm, cold)
 }
 
 // ttiOne measures one sandbox at a time, of each kind in turn.

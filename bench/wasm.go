@@ -12,6 +12,7 @@ import (
 	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
 
 	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/internal/engine/wasm/runner"
 )
 
 const (
@@ -70,26 +71,34 @@ func wasmFigures(ctx context.Context, b *bench) (err error) {
 	}
 	sec.note("Node compiles the module at each start, at first without optimisation. The server and wazero have compiled it once.")
 	b.report.add(sec)
-	if err := b.wasmStartFigures(ctx, path, wazero); err != nil {
+	compiled := filepath.Join(b.dir, "hello.compiled")
+	if err := compileModule(ctx, path, compiled); err != nil {
 		return err
 	}
-	return b.instantiateFigures(ctx, module)
+	if err := b.wasmStartFigures(ctx, path, compiled, wazero); err != nil {
+		return err
+	}
+	return b.instantiateFigures(ctx, compiled)
 }
 
-// instantiateFigures measures an instance of a compiled module in this process, with the runtime
-// that the engine uses.
-func (b *bench) instantiateFigures(ctx context.Context, module []byte) (err error) {
-	r := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigCompiler())
+// instantiateFigures measures an instance of a compiled module in this process, as the engine's
+// runner loads it.
+func (b *bench) instantiateFigures(ctx context.Context, path string) (err error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	ctx, r, compiled, err := runner.Load(ctx, file, runnerMemory)
+	if err != nil {
+		return err
+	}
 	defer func() { err = errors.Join(err, r.Close(ctx)) }()
 	if _, err := wasi_snapshot_preview1.Instantiate(ctx, r); err != nil {
 		return err
 	}
-	compiled, err := r.CompileModule(ctx, module)
-	if err != nil {
-		return err
-	}
 	config := wazero.NewModuleConfig().WithName("").WithArgs("hello").WithStdout(io.Discard).WithStartFunctions()
-	s, err := race(ctx, b.n, contender{nameInstantiate, func(ctx context.Context, s *scores) error {
+	s, err := race(ctx, b.n, contender{nameInstantiate, func(_ context.Context, s *scores) error {
 		began := time.Now()
 		instance, err := r.InstantiateModule(ctx, compiled, config)
 		s.addTime(nameInstantiate, time.Since(began))

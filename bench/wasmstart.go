@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"syscall"
 	"time"
@@ -34,11 +33,7 @@ func buildGo(ctx context.Context, to, from string, env ...string) error {
 
 // wasmStartFigures compares what one start of a module costs in the engine's runner and in wazero's
 // own command, from which both load the module that was compiled before.
-func (b *bench) wasmStartFigures(ctx context.Context, module string, wazero []string) error {
-	compiled := filepath.Join(b.dir, "hello.compiled")
-	if err := compileModule(ctx, module, compiled); err != nil {
-		return err
-	}
+func (b *bench) wasmStartFigures(ctx context.Context, module, compiled string, wazero []string) error {
 	usage := map[string]*scores{"ms": newScores(), "faults": newScores()}
 	measure := func(name string, start func() (*exec.Cmd, func(), error)) contender {
 		return contender{name, func(_ context.Context, s *scores) error {

@@ -62,6 +62,9 @@ type Info struct {
 	// Egress lists how a sandbox can be connected to the egress gateway, the preferred way first
 	// after EgressNone.
 	Egress []EgressKind
+	// Unseen lists, in sentences, what the engine does not record about programs and files. It is
+	// empty for an Observer that records every program and every change.
+	Unseen []string
 	// Notes lists, in sentences, protections that are weaker on this host than they could be, for
 	// example because no cgroup is writable.
 	Notes []string

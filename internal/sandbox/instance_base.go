@@ -20,6 +20,8 @@ type Base struct {
 	NoRoot   bool     `json:"no_root,omitempty"`
 	// Containers means that root inside has what container engines need.
 	Containers bool `json:"containers,omitempty"`
+	// Unseen says in sentences what the record of programs and files lacks.
+	Unseen []string `json:"unseen,omitempty"`
 	// Repos are the git repositories of the workspace that track hidden files.
 	Repos []Repo `json:"repos,omitempty"`
 	// Keys are files of the workspace that looked like keys when it was created.

@@ -41,7 +41,7 @@ func (r Row) Shown() Sandbox {
 	r.ImageDigest = r.Base.ImageDigest
 	r.Tracked, r.Tools, r.Keys = r.Base.tracked(), r.Base.toolsShown(), r.Base.Keys
 	r.Mounts, r.Volumes, r.Notes, r.Saves = r.Base.Mounts, r.Base.Volumes, r.Base.Notes, r.Base.Saves
-	r.Attachment, r.Containers = r.Base.Attachment, r.Base.Containers
+	r.Attachment, r.Containers, r.Unseen = r.Base.Attachment, r.Base.Containers, r.Base.Unseen
 	r.Sandbox.FilesOnly = r.State == Paused && r.Saved.FilesOnly
 	r.Needs = nil
 	if r.State == Paused {

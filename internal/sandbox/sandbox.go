@@ -67,6 +67,8 @@ type Sandbox struct {
 	Saves []string
 	// Containers reports whether container engines can run inside.
 	Containers bool
+	// Unseen says in sentences what the record of programs and files lacks.
+	Unseen []string
 	// Attachment is how the sandbox is connected to the egress gateway. It is empty for one without a
 	// network, and for one of an earlier version.
 	Attachment engine.EgressKind

@@ -143,6 +143,10 @@ func makeRecipeImage(t *testing.T, state, from string) {
 	}
 	run("image", "bootstrap", "--mirror", "http://"+mirror+"/debian/", "-t", "debian:test", "--include", "login", "--progress", "plain")
 	run("template", "build", "-t", recipeImage, "--build-arg", "BASE=debian:test", "--policy", document, "--net", "policy", "--progress", "plain", "../../images/docker")
+	// The gateway of the build uses the host's names. One that knows the test's names must start.
+	if err := awaitCauseway(state); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // containerSandbox creates a sandbox of the recipe.

@@ -54,6 +54,8 @@ type Started struct {
 	EndAt     string   `json:"end_at,omitempty"` // RFC 3339; absent means never
 	// Watched reports whether the engine records what programs do.
 	Watched bool `json:"watched"`
+	// Unseen says in sentences what the record of programs and files lacks.
+	Unseen []string `json:"unseen,omitempty"`
 }
 
 // Limits are a sandbox's limits.

@@ -18,6 +18,8 @@ type needs struct {
 	// programs, and a boundary: without one, the programs would attack this machine instead of a
 	// sandbox.
 	programs bool
+	// complete is set for rules of an Observer that sees everything (engine.Info.Unseen is empty).
+	complete bool
 	// background is set for rules in which a program starts another one, which WebAssembly modules
 	// cannot do.
 	background bool
@@ -116,7 +118,8 @@ var needsByRule = []struct {
 	{"record/ends-have-codes-and-signals", needs{programs: true}},
 	{"record/orphans-belong-to-their-command", needs{programs: true}},
 	{"record/long-arguments-are-cut", needs{programs: true}},
-	{"record/a-full-file-refuses-programs-until-it-is-freed", needs{programs: true}},
+	{"record/a-full-file-refuses-programs-until-it-is-freed", needs{programs: true, complete: true}},
+	{"record/outlives-the-process-that-started-it", needs{complete: true}},
 	{"record/only-changes-are-recorded", needs{programs: true}},
 	{"record/names-are-real-paths", needs{programs: true}},
 	{"record/open-files-are-checked-again", needs{programs: true}},
@@ -125,12 +128,12 @@ var needsByRule = []struct {
 	{"record/copies-and-replaced-sandboxes-are-watched", needs{can: can(engine.CanCheckpoint)}},
 	{"record/continues-with-zombies", needs{programs: true, can: can(engine.CanCheckpoint)}},
 	{"record/replaced-sandboxes-continue-the-same-file", needs{programs: true, can: can(engine.CanCheckpoint)}},
-	{"record/removal-leaves-no-descriptor", needs{programs: true}},
+	{"record/removal-leaves-no-descriptor", needs{programs: true, complete: true}},
 	{"record/programs-cannot-stop-it", needs{programs: true}},
 	{"record/the-end-of-the-guest-loses-nothing", needs{programs: true}},
 	{"record/a-race-does-not-hide-a-name", needs{programs: true}},
 	{"record/system-calls-return-the-same-results", needs{programs: true}},
-	{"record/reached-limits-are-recorded", needs{programs: true, enforces: limits(engine.LimitDisk, engine.LimitInodes, engine.LimitPIDs)}},
+	{"record/reached-limits-are-recorded", needs{programs: true, complete: true, enforces: limits(engine.LimitDisk, engine.LimitInodes, engine.LimitPIDs)}},
 	{"record/limits-that-a-program-sets-are-not-recorded", needs{programs: true, enforces: limits(engine.LimitPIDs)}},
 }
 
@@ -150,6 +153,7 @@ func (r rule) needs() (all needs) {
 		all.enforces = append(all.enforces, n.needs.enforces...)
 		all.shows = append(all.shows, n.needs.shows...)
 		all.programs = all.programs || n.needs.programs
+		all.complete = all.complete || n.needs.complete
 		all.background = all.background || n.needs.background
 		all.shared, all.own = all.shared || n.needs.shared, all.own || n.needs.own
 		all.ownRoot = all.ownRoot || n.needs.ownRoot
@@ -197,6 +201,9 @@ func (n needs) missing(info engine.Info, c *Config) (list []string) {
 	}
 	if n.programs && !slices.ContainsFunc(info.Images, func(k engine.ImageKind) bool { return slices.Contains(programImages, k) }) {
 		list = append(list, "an image with programs")
+	}
+	if n.complete && len(info.Unseen) > 0 {
+		list = append(list, "an observer that sees everything")
 	}
 	if n.background && !slices.ContainsFunc(info.Images, func(k engine.ImageKind) bool { return k != engine.ImageModule }) {
 		list = append(list, "programs that start other programs")

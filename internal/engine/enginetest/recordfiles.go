@@ -57,7 +57,9 @@ func sum(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(tex
 var recordFileRules = []rule{
 	// P32 of docs/reference/promises.md
 	{"record/each-file-has-its-size-and-checksum", func(t testing.TB, c *Config) {
-		b, v := c.startObserved(t, c.Open(t, t.TempDir()))
+		eng := c.Open(t, t.TempDir())
+		b, v := c.startObserved(t, eng)
+		namesCommand := len(eng.Info().Unseen) == 0
 		v.newChanges(t, b)
 		const n = 2000
 		b.sh(t, fmt.Sprintf(`mkdir d; i=0; while [ $i -lt %d ]; do echo "file $i" > d/$i; i=$((i+1)); done`, n))
@@ -68,7 +70,7 @@ var recordFileRules = []rule{
 		for i := range n {
 			text := fmt.Sprintf("file %d\n", i)
 			e := got[fmt.Sprintf("/home/user/d/%d", i)]
-			if e.Op != events.Created || e.Type != "file" || e.Size != int64(len(text)) || e.Sum != sum(text) || e.UID != 1000 || e.Command == 0 {
+			if e.Op != events.Created || e.Type != "file" || e.Size != int64(len(text)) || e.Sum != sum(text) || e.UID != 1000 || e.Command == 0 && namesCommand {
 				t.Fatalf("the event of file %d is %+v", i, e)
 			}
 		}
@@ -94,7 +96,8 @@ var recordFileRules = []rule{
 	}},
 	// P32 of docs/reference/promises.md
 	{"record/names-are-real-paths", func(t testing.TB, c *Config) {
-		b, v := c.startObserved(t, c.Open(t, t.TempDir()))
+		e := c.Open(t, t.TempDir())
+		b, v := c.startObserved(t, e)
 		v.wantChanges(t, b, "mkdir -p real/deep; ln -s real/deep way; ln -s way/f to", "created /home/user/real", "created /home/user/real/deep", "created /home/user/way", "created /home/user/to")
 		v.wantChanges(t, b, "echo x > to; cd way; echo y > ../../x; mkdir ./m; cd /; echo z > proc/self/cwd/tmp/z",
 			"created /home/user/real/deep/f", "created /home/user/x", "created /home/user/real/deep/m", "created /tmp/z")
@@ -116,7 +119,9 @@ os.close(os.open("i", os.O_WRONLY | os.O_CREAT | os.O_EXCL, dir_fd=r))
 			t.Logf("no namespaces inside: %s", r.stderr)
 		}
 		r := b.shAs(t, "root", "mkdir /tmp/top; cp -a /home/user/real /tmp/top/; python3 -c '\nimport os\nos.chroot(\"/tmp/top\"); os.chdir(\"/\"); open(\"/real/c\", \"w\").write(\"c\")'")
-		if got := v.newChanges(t, b); r.code != 0 || got["/tmp/top/real/c"].Op != events.Created {
+		if got := v.newChanges(t, b); r.code != 0 && sharesKernel(e.Info()) {
+			t.Logf("no chroot inside: %s", r.stderr)
+		} else if r.code != 0 || got["/tmp/top/real/c"].Op != events.Created {
 			t.Errorf("a file created after chroot is not recorded with its real path: %+v: %v", r, got)
 		}
 	}},

@@ -55,7 +55,7 @@ func prepareSpec(spec *engine.Spec) error {
 		return err
 	}
 	spec.Limits = spec.Limits.OrDefault()
-	return checkEvents(spec)
+	return spec.CheckEvents()
 }
 
 // launch starts the guest in a kernel, or restores the state in stateDir unless that is "", and

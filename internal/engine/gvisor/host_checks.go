@@ -2,14 +2,11 @@ package gvisor
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/linux/sysctl"
 )
 
 // minKernel is the oldest Linux that gVisor's systrap platform supports.
@@ -37,45 +34,31 @@ func checkRelease(release string) engine.Finding {
 	return engine.OK(name, "Linux "+release)
 }
 
-// sysctls is a directory with the settings of a kernel, one file for each.
-type sysctls string
+// sysctls are the settings of the host's kernel.
+type sysctls struct{ sysctl.Dir }
 
 // hostSysctls has those of the host's kernel.
-const hostSysctls sysctls = "/proc/sys"
+var hostSysctls = sysctls{sysctl.Host}
 
-// The settings that can prevent sandboxes.
-const (
-	maxUserNamespaces    = "user.max_user_namespaces"
-	userNamespacesClone  = "kernel.unprivileged_userns_clone"
-	appArmorRestrictions = "kernel.apparmor_restrict_unprivileged_userns"
-	ptraceScope          = "kernel.yama.ptrace_scope"
-)
-
-// is reports whether a setting exists and has one of the values.
-func (s sysctls) is(name string, bad func(int64) bool) bool {
-	data, err := os.ReadFile(filepath.Join(string(s), strings.ReplaceAll(name, ".", "/")))
-	if err != nil {
-		return false // this kernel does not have the setting
+// denied returns the finding that a setting denies user namespaces, if one of them does.
+func (s sysctls) denied(check string, appArmor bool) (f engine.Finding, denied bool) {
+	for _, d := range s.Denials(false) {
+		if (d.Name == sysctl.AppArmorRestrictions) == appArmor {
+			f = engine.Fail(check, d.Name+" denies user namespaces", d.Fix())
+			f.Code = "user_namespaces_unavailable"
+			return f, true
+		}
 	}
-	value, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
-	return err == nil && bad(value)
+	return f, false
 }
-
-func zero(value int64) bool    { return value == 0 }
-func nonZero(value int64) bool { return value != 0 }
 
 // checkUserNamespaces checks whether this user may create user namespaces.
 func (s sysctls) checkUserNamespaces(rootless bool) engine.Finding {
 	const name = "user namespaces"
-	f := engine.Fail(name, "switched off", "sudo sysctl "+maxUserNamespaces+"=10000")
-	f.Code = "user_namespaces_unavailable"
-	switch {
-	case !rootless:
+	if !rootless {
 		return engine.OK(name, "not needed: this process runs as root")
-	case s.is(maxUserNamespaces, zero):
-		return f
-	case s.is(userNamespacesClone, zero):
-		f.Detail, f.Fix = "switched off for users", "sudo sysctl "+userNamespacesClone+"=1"
+	}
+	if f, denied := s.denied(name, false); denied {
 		return f
 	}
 	return engine.OK(name, "allowed")
@@ -84,28 +67,21 @@ func (s sysctls) checkUserNamespaces(rootless bool) engine.Finding {
 // checkAppArmor checks whether AppArmor restricts user namespaces.
 func (s sysctls) checkAppArmor(rootless bool) engine.Finding {
 	const name = "apparmor"
+	f, denied := s.denied(name, true)
 	switch {
-	case !s.is(appArmorRestrictions, nonZero):
+	case !denied:
 		return engine.OK(name, "does not restrict user namespaces")
 	case !rootless:
 		return engine.OK(name, "restricts users, and this process runs as root")
 	}
-	f := engine.Fail(name, "restricts user namespaces",
-		"sudo sysctl "+appArmorRestrictions+"=0, or an AppArmor profile for crannog with the rule userns")
-	f.Code = "user_namespaces_unavailable"
 	return f
 }
 
 // userNamespaceHint names the setting that disables user namespaces.
 func (s sysctls) userNamespaceHint() string {
-	for _, setting := range []struct {
-		name string
-		bad  func(int64) bool
-		good string
-	}{{appArmorRestrictions, nonZero, "0"}, {userNamespacesClone, zero, "1"}, {maxUserNamespaces, zero, "15000"}} {
-		if s.is(setting.name, setting.bad) {
-			return "as root: sysctl -w " + setting.name + "=" + setting.good
-		}
+	if list := s.Denials(false); len(list) > 0 {
+		d := list[len(list)-1]
+		return "as root: sysctl -w " + d.Name + "=" + d.Allows
 	}
 	return "run as root, or allow user namespaces for this user; in a container, its seccomp profile must allow unshare and mount"
 }
@@ -113,8 +89,8 @@ func (s sysctls) userNamespaceHint() string {
 // checkTracing checks the features that gVisor's systrap platform needs: ptrace and seccomp.
 func (s sysctls) checkTracing() engine.Finding {
 	const name = "ptrace, seccomp"
-	if s.is(ptraceScope, func(scope int64) bool { return scope >= 3 }) {
-		return engine.Fail(name, "ptrace is disabled for all users", "sudo sysctl "+ptraceScope+"=1; if the value is 3, only a reboot can change it")
+	if s.Is(sysctl.PtraceScope, func(scope int64) bool { return scope >= 3 }) {
+		return engine.Fail(name, "ptrace is disabled for all users", "sudo sysctl "+sysctl.PtraceScope+"=1; if the value is 3, only a reboot can change it")
 	}
 	if _, err := unix.PrctlRetInt(unix.PR_GET_SECCOMP, 0, 0, 0, 0); err != nil {
 		return engine.Fail(name, "the kernel has no seccomp", "use a kernel with CONFIG_SECCOMP_FILTER")

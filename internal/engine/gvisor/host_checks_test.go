@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/linux/sysctl"
 )
 
 // settings creates a directory of sysctls with some settings.
@@ -22,7 +23,7 @@ func settings(t *testing.T, values map[string]string) sysctls {
 			t.Fatal(err)
 		}
 	}
-	return sysctls(dir)
+	return sysctls{sysctl.Dir(dir)}
 }
 
 func TestKernelVersionIsChecked(t *testing.T) {
@@ -46,13 +47,13 @@ func TestRestrictedUserNamespacesAreFound(t *testing.T) {
 		setting, value  string
 		users, appArmor bool // which check fails
 	}{
-		{maxUserNamespaces, "0", true, false},
-		{userNamespacesClone, "0", true, false},
-		{appArmorRestrictions, "1", false, true},
-		{maxUserNamespaces, "1000", false, false},
-		{userNamespacesClone, "1", false, false},
-		{appArmorRestrictions, "0", false, false},
-		{appArmorRestrictions, "not a number", false, false},
+		{sysctl.MaxUserNamespaces, "0", true, false},
+		{sysctl.UserNamespacesClone, "0", true, false},
+		{sysctl.AppArmorRestrictions, "1", false, true},
+		{sysctl.MaxUserNamespaces, "1000", false, false},
+		{sysctl.UserNamespacesClone, "1", false, false},
+		{sysctl.AppArmorRestrictions, "0", false, false},
+		{sysctl.AppArmorRestrictions, "not a number", false, false},
 		{"kernel.other", "0", false, false},
 	} {
 		s := settings(t, map[string]string{c.setting: c.value})
@@ -80,8 +81,8 @@ func TestRestrictedUserNamespacesAreFound(t *testing.T) {
 
 func TestDisabledPtraceIsFound(t *testing.T) {
 	for value, want := range map[string]engine.Result{"0": engine.ResultOK, "2": engine.ResultOK, "3": engine.ResultFail} {
-		if got := settings(t, map[string]string{ptraceScope: value}).checkTracing(); got.Result != want {
-			t.Errorf("%s=%s: got %+v, want the result %v", ptraceScope, value, got, want)
+		if got := settings(t, map[string]string{sysctl.PtraceScope: value}).checkTracing(); got.Result != want {
+			t.Errorf("%s=%s: got %+v, want the result %v", sysctl.PtraceScope, value, got, want)
 		}
 	}
 	if got := settings(t, nil).checkTracing(); got.Result != engine.ResultOK {

@@ -18,35 +18,6 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-const (
-	// defaultEventBytes is the default size limit of a file of events.
-	defaultEventBytes = 64 << 20
-	// minEventBytes is the smallest limit that a caller can set.
-	minEventBytes = 64 << 10
-)
-
-// checkEvents fills in the default limit, and refuses a file to which the kernel could do more than
-// append: a compromised kernel must not be able to overwrite its earlier events.
-func checkEvents(spec *engine.Spec) error {
-	if spec.Events == nil {
-		return nil
-	}
-	if spec.EventBytes == 0 {
-		spec.EventBytes = defaultEventBytes
-	}
-	if spec.EventBytes < minEventBytes {
-		return fault.Newf(fault.Invalid, "events_too_small", "a file of events needs at least %d bytes, not %d", minEventBytes, spec.EventBytes)
-	}
-	flags, err := unix.FcntlInt(spec.Events.Fd(), unix.F_GETFL, 0)
-	if err != nil {
-		return fmt.Errorf("events: %w", err)
-	}
-	if flags&unix.O_APPEND == 0 || flags&unix.O_ACCMODE == unix.O_RDONLY {
-		return fault.New(fault.Invalid, "events_not_append", "the file of events is not opened for appending")
-	}
-	return nil
-}
-
 // observe makes a kernel record what programs do. It is called before the guest starts, so that no
 // event is missed.
 func observe(conn *urpc.Client, spec engine.Spec, restored bool) error {
@@ -79,31 +50,11 @@ func (b *instance) observeAgain(ctx context.Context, spec engine.Spec) error {
 
 // newSession returns the request to observe programs, with events that follow those in the file.
 func newSession(spec engine.Spec, restored bool) (*boot.CreateTraceSessionArgs, error) {
-	last, torn, err := lastEvent(spec.Events)
+	last, torn, err := events.End(spec.Events)
 	return &boot.CreateTraceSessionArgs{
 		Config:      watch.Session(watch.Start{Next: last + 1, Bytes: spec.EventBytes, Restored: restored, Torn: torn}),
 		FilePayload: urpc.FilePayload{Files: []*os.File{spec.Events}},
 	}, err
-}
-
-// lastEvent returns the number of the last event in a file that may be open for appending only, and
-// whether an incomplete line of a killed kernel follows it.
-func lastEvent(file *os.File) (seq uint64, torn bool, err error) {
-	info, err := file.Stat()
-	if err != nil || info.Size() == 0 {
-		return 0, false, err
-	}
-	f, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", file.Fd()))
-	if err != nil {
-		return 0, false, err
-	}
-	defer f.Close()
-	var end [1]byte
-	if _, err := f.ReadAt(end[:], info.Size()-1); err != nil {
-		return 0, false, err
-	}
-	seq, _, err = events.Last(f)
-	return seq, end[0] != '\n', err
 }
 
 // Survey implements engine.Observer.
@@ -131,18 +82,15 @@ func (b *instance) flushEvents(ctx context.Context) error {
 	pending, watched := watch.Pending(sessions)
 	switch {
 	case !watched:
-		return fault.Newf(fault.Conflict, notWatched, "sandbox %q is not watched", b.rec.ID)
+		return fault.Newf(fault.Conflict, engine.CodeNotWatched, "sandbox %q is not watched", b.rec.ID)
 	case pending == watch.Unsaved:
 		return fault.Newf(fault.Conflict, "sandbox_stands_still", "sandbox %q is being saved", b.rec.ID)
 	case pending > 0:
-		return fault.Newf(fault.Exhausted, "events_full", "%d changed files of sandbox %q are not recorded, because its file of events is full", pending, b.rec.ID).
+		return fault.Newf(fault.Exhausted, engine.CodeEventsFull, "%d changed files of sandbox %q are not recorded, because its file of events is full", pending, b.rec.ID).
 			WithHint("shorten the file by what was read, and try again")
 	}
 	return nil
 }
-
-// notWatched is the code of the fault for a sandbox without a file of events.
-const notWatched = "not_watched"
 
 // lastEventsTimeout bounds how long the end of a sandbox waits for the events of its last changes.
 const lastEventsTimeout = 10 * time.Second
@@ -150,7 +98,7 @@ const lastEventsTimeout = 10 * time.Second
 // flushBefore is flushEvents before a sandbox's state is saved. It succeeds for a sandbox that is
 // not observed.
 func (b *instance) flushBefore(ctx context.Context) error {
-	if err := b.flushEvents(ctx); err != nil && fault.CodeOf(err) != notWatched {
+	if err := b.flushEvents(ctx); err != nil && fault.CodeOf(err) != engine.CodeNotWatched {
 		return err
 	}
 	return nil

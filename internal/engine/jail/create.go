@@ -30,18 +30,25 @@ func (e *Engine) Create(ctx context.Context, spec engine.Spec) error {
 
 // check refuses what the engine cannot do, and fills in the default limits.
 func (e *Engine) check(spec *engine.Spec) error {
-	if err := spec.Check(e.Info()); err != nil {
+	info := e.Info()
+	if e.blind == nil {
+		info.Capabilities = append(info.Capabilities, engine.CanObserve) // the engine that New returned has it
+	}
+	if err := spec.Check(info); err != nil {
 		return err
 	}
 	if len(spec.StandIns) > 0 {
 		return fault.Newf(fault.Unsupported, "state_unsupported", "the engine %s restores no saved memory", e.name())
 	}
 	spec.Limits = spec.Limits.OrDefault()
-	return nil
+	return spec.CheckEvents()
 }
 
 // make starts the sandbox and returns when its guest is ready.
 func (b *instance) make(ctx context.Context, spec engine.Spec) (err error) {
+	if err := b.prepareEvents(spec); err != nil {
+		return err
+	}
 	if err := b.rec.write(b.dir); err != nil {
 		return err
 	}
@@ -77,6 +84,9 @@ func (b *instance) make(ctx context.Context, spec engine.Spec) (err error) {
 	if err := b.rec.write(b.dir); err != nil {
 		return err
 	}
+	if err := b.observe(spec.Events); err != nil {
+		return err
+	}
 	device, err := b.e.request(c, b, spec)
 	if err != nil {
 		if device != nil {
@@ -99,7 +109,10 @@ func (b *instance) make(ctx context.Context, spec engine.Spec) (err error) {
 	go writeBoot(c.config, boot)
 	output := c.output
 	c.config, c.output = nil, nil
-	return engine.AwaitReady(ctx, output)
+	if err := engine.AwaitReady(ctx, output); err != nil {
+		return err
+	}
+	return b.observeFiles()
 }
 
 // guestThreads is the number of tasks of the control group that are reserved for the guest. Without

@@ -79,6 +79,11 @@ func (b *instance) freeze() (resume func() error, err error) {
 	return resume, nil
 }
 
+// adopt prepares a sandbox that another process has created.
+func (b *instance) adopt() error {
+	return errors.Join(b.recover(), b.resume())
+}
+
 // recover thaws a sandbox whose reader has died.
 func (b *instance) recover() error {
 	mark := filepath.Join(b.dir, readingName)

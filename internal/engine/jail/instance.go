@@ -21,6 +21,8 @@ type instance struct {
 	dir string // the sandbox's directory
 
 	oom atomic.Bool // the memory limit was hit
+	// observer records what programs do, if this process observes the sandbox.
+	observer atomic.Pointer[observing]
 
 	*lifetime.Life
 }
@@ -36,6 +38,9 @@ func (b *instance) watch() { b.Watch(b.watchMemory, b.ended) }
 // ended records why the sandbox stopped. It runs before the group is removed, because the group has
 // the kernel's count of processes that were killed for lack of memory.
 func (b *instance) ended() {
+	if o := b.observer.Load(); o != nil {
+		o.finish()
+	}
 	b.End(b.e.log, func() lifetime.Ending {
 		stored, err := readRecord(b.dir)
 		return lifetime.Ending{Err: err, Owner: stored.Init, Earlier: stored.Exit, Cause: b.cause, Write: func(exit engine.Exit) error {

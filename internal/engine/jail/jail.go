@@ -17,6 +17,7 @@ import (
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/linux/cgroup"
+	"github.com/crannog/crannog/internal/engine/linux/kernelevents"
 	"github.com/crannog/crannog/internal/engine/linux/lifetime"
 	"github.com/crannog/crannog/internal/host/reexec"
 )
@@ -30,6 +31,8 @@ type Options struct {
 	NoCgroups bool
 	// NoDevice makes the engine connect sandboxes by a proxy, as on a host without /dev/net/tun.
 	NoDevice bool
+	// NoEvents makes the engine observe no programs, as on a host whose kernel cannot be asked.
+	NoEvents bool
 	// Variant makes an engine with another name. Nil is the engine jail.
 	Variant *Variant
 }
@@ -44,6 +47,7 @@ type Engine struct {
 	groups   *cgroup.Tree // nil if groups cannot be created
 	noGroups error        // why groups cannot be created
 	tap      bool         // network interfaces can be created
+	blind    error        // why programs cannot be observed; nil if they can
 
 	sandboxes lifetime.Table[*instance]
 }
@@ -78,7 +82,7 @@ func New(o Options) (engine.Engine, error) {
 	}
 	e := &Engine{state: o.StateDir, variant: o.Variant, log: o.Log, rootless: os.Geteuid() != 0}
 	e.dir = filepath.Join(e.state, e.name())
-	e.sandboxes = lifetime.Table[*instance]{Engine: e.name(), Dir: e.dir, Log: e.log, Load: e.load, Adopt: (*instance).recover}
+	e.sandboxes = lifetime.Table[*instance]{Engine: e.name(), Dir: e.dir, Log: e.log, Load: e.load, Adopt: (*instance).adopt}
 	for _, dir := range []string{e.dir, e.slots()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, fmt.Errorf("%s: %w", e.name(), err)
@@ -90,10 +94,60 @@ func New(o Options) (engine.Engine, error) {
 	} else {
 		e.groups, e.noGroups = cgroup.Detect()
 	}
-	if e.groups.Freezes() {
+	e.blind = e.checkObserver(o)
+	switch freezes := e.groups.Freezes(); {
+	case freezes && e.blind == nil:
+		return freezingObserver{freezing{e}, observer{e}}, nil
+	case freezes:
 		return freezing{e}, nil
+	case e.blind == nil:
+		return observer{e}, nil
 	}
 	return e, nil
+}
+
+// checkObserver returns why this process cannot observe programs of a sandbox.
+func (e *Engine) checkObserver(o Options) error {
+	switch {
+	case e.variant != nil:
+		return errors.New("its programs are modules")
+	case o.NoEvents:
+		return errors.New("disabled by an option")
+	case e.rootless:
+		return errors.New("not root")
+	}
+	return kernelevents.Available()
+}
+
+// observer is an Engine on a host whose kernel can be observed.
+type observer struct{ *Engine }
+
+// Survey implements engine.Observer.
+func (o observer) Survey(ctx context.Context, id string) error { return o.survey(ctx, id) }
+
+// Info implements engine.Engine.
+func (o observer) Info() engine.Info {
+	info := o.Engine.Info()
+	info.Capabilities = engine.Implemented(o)
+	return info
+}
+
+// freezingObserver is an Engine that is both.
+type freezingObserver struct {
+	freezing
+	surveyor
+}
+
+// surveyor has only the method that an Observer adds.
+type surveyor interface {
+	Survey(ctx context.Context, id string) error
+}
+
+// Info implements engine.Engine.
+func (f freezingObserver) Info() engine.Info {
+	info := f.freezing.Info()
+	info.Capabilities = engine.Implemented(f)
+	return info
 }
 
 // freezing is an Engine on a host whose control groups can be frozen.
@@ -129,6 +183,14 @@ func (e *Engine) Info() engine.Info {
 	if e.variant != nil {
 		e.variant.declare(&info)
 	}
+	switch {
+	case e.variant != nil:
+	case e.blind != nil:
+		info.Unseen = []string{fmt.Sprintf("programs and changed files are not recorded in the audit log (%v)", e.blind)}
+	default:
+		info.Unseen = slices.Clone(unseen)
+	}
+	info.Notes = append(info.Notes, info.Unseen...)
 	if e.groups == nil {
 		info.Notes = append(info.Notes, fmt.Sprintf("no writable cgroup (%v): memory and CPU are not limited, and a sandbox cannot be frozen", e.noGroups))
 	}

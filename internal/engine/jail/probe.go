@@ -5,10 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -16,6 +14,8 @@ import (
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/jail/setup"
+	"github.com/crannog/crannog/internal/engine/linux/kernelevents"
+	"github.com/crannog/crannog/internal/engine/linux/sysctl"
 )
 
 // probeTime bounds the probe: a mount or a namespace can hang instead of failing.
@@ -23,24 +23,20 @@ const probeTime = 5 * time.Second
 
 // Probe implements engine.Engine.
 func (e *Engine) Probe(ctx context.Context) []engine.Finding {
-	return []engine.Finding{
+	list := []engine.Finding{
 		e.checkUserNamespaces(), e.checkNamespaces(ctx), checkSeccomp(), checkLandlock(), e.checkGroups(), e.checkTap(),
 	}
+	if e.variant == nil {
+		list = append(list, e.checkEvents())
+	}
+	return list
 }
 
 // checkUserNamespaces checks that the host's settings allow user namespaces.
 func (e *Engine) checkUserNamespaces() engine.Finding {
 	const name = "user namespaces"
-	for _, s := range []struct{ path, forbids, fix string }{
-		{"/proc/sys/user/max_user_namespaces", "0", "sudo sysctl user.max_user_namespaces=10000"},
-		{"/proc/sys/kernel/unprivileged_userns_clone", "0", "sudo sysctl kernel.unprivileged_userns_clone=1"},
-		{"/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0, or an AppArmor profile for crannog with the rule userns"},
-	} {
-		data, err := os.ReadFile(s.path)
-		if err != nil || strings.TrimSpace(string(data)) != s.forbids || !e.rootless && s.path != "/proc/sys/user/max_user_namespaces" {
-			continue
-		}
-		f := engine.Fail(name, s.path+" is "+s.forbids, s.fix)
+	for _, d := range sysctl.Host.Denials(!e.rootless) {
+		f := engine.Fail(name, d.Name+" denies them", d.Fix())
 		f.Code = "user_namespaces_unavailable"
 		return f
 	}
@@ -110,4 +106,19 @@ func (e *Engine) checkTap() engine.Finding {
 		return engine.Warn(name, "no network interface can be created: sandboxes reach the network only through a proxy", "sudo modprobe tun, and chmod 0666 /dev/net/tun")
 	}
 	return engine.OK(name, "/dev/net/tun can be opened")
+}
+
+// checkEvents loads the programs that observe the kernel, which is the only reliable test, and
+// removes them.
+func (e *Engine) checkEvents() engine.Finding {
+	const name = "record of programs"
+	err := e.blind
+	if err == nil {
+		if _, err = kernelevents.Acquire(); err == nil {
+			kernelevents.Release()
+			return engine.OK(name, "programs and changed files can be recorded")
+		}
+	}
+	return engine.Warn(name, fmt.Sprintf("programs and changed files are not recorded in the audit log: %v", err),
+		"run as root on a kernel with CONFIG_DEBUG_INFO_BTF and CONFIG_BPF_SYSCALL, 5.8 or later")
 }

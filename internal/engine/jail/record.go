@@ -27,6 +27,8 @@ type record struct {
 	Group   *cgroup.Group   `json:"group,omitempty"`
 	Init    process.Process `json:"init"` // the first process
 	Exit    *engine.Exit    `json:"exit,omitempty"`
+	// Events is the file into which events are written, if the sandbox is observed.
+	Events *storedEvents `json:"events,omitempty"`
 }
 
 func readRecord(dir string) (rec record, err error) {

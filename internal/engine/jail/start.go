@@ -53,14 +53,22 @@ func guestProgram(image engine.Image) (string, error) {
 	return "", fault.Newf(fault.Invalid, "image_invalid", "the image does not show a guest program at %q", image.Guest)
 }
 
-// openHigh opens a file at a descriptor above those that are passed to a child.
-func openHigh(path string) (*os.File, error) {
+// openAbove opens a program at a descriptor that exec.Cmd does not overwrite in the child. While
+// the standard library arranges the files of a child, it copies some of them, and its own pipe, to
+// the numbers that follow the highest of them. A program at such a number would be replaced by one
+// of these files, and its execution refused.
+func openAbove(path string, files []*os.File) (*os.File, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, setup.GatewayFD+1)
+	lowest := len(files)
+	for _, other := range files {
+		lowest = max(lowest, int(other.Fd()))
+	}
+	lowest += len(files) + 3 // a copy of each file and of the pipe, and a number that is skipped
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, lowest)
 	if err != nil {
 		return nil, os.NewSyscallError("fcntl", err)
 	}
@@ -73,11 +81,6 @@ func (e *Engine) startChild(b *instance, spec engine.Spec) (_ *child, err error)
 	if err != nil {
 		return nil, err
 	}
-	program, err := openHigh(path)
-	if err != nil {
-		return nil, err
-	}
-	defer program.Close()
 	c := &child{}
 	var childFiles []*os.File
 	defer func() {
@@ -133,6 +136,11 @@ func (e *Engine) startChild(b *instance, spec engine.Spec) (_ *child, err error)
 	}
 	c.output, childFiles = output, append(childFiles, out)
 
+	program, err := openAbove(path, childFiles)
+	if err != nil {
+		return nil, err
+	}
+	defer program.Close()
 	// The program is named by its descriptor, because the sandbox's IDs may not be able to search
 	// its path.
 	c.cmd = exec.Command(fmt.Sprintf("/proc/self/fd/%d", program.Fd())) //nolint:noctx // it outlives the call

@@ -39,8 +39,10 @@ func compile(ctx context.Context, program string, module []byte, to io.Writer) e
 	}
 	defer file.Close()
 	// The program is named by its descriptor, because the process's user may not be able to search
-	// its path.
-	cmd := exec.CommandContext(ctx, fmt.Sprintf("/proc/self/fd/%d", file.Fd()))
+	// its path. It is the child's number: at its number here, the standard library could put
+	// another file of the child.
+	cmd := exec.CommandContext(ctx, "/proc/self/fd/3")
+	cmd.ExtraFiles = []*os.File{file}
 	cmd.Args = []string{guestboot.RunnerArg0, "compile"}
 	cmd.Env = []string{}
 	cmd.Dir = "/"

@@ -101,7 +101,7 @@ func toSandbox(sb sandbox.Sandbox) api.Sandbox {
 		PausedAt: timeOrNil(sb.PausedAt), OnEnd: toOnEnd(sb.OnEnd), Origin: sb.Origin, At: sb.At, Parent: sb.Parent,
 		Metadata: sb.Metadata, EnvNames: slices.Sorted(maps.Keys(sb.Env)),
 		Workspace: sb.Workspace, Mounts: toMounts(sb.Mounts), Volumes: toVolumeMounts(sb.Volumes), Notes: sb.Notes, MaskRequestHost: sb.MaskRequestHost,
-		Engine: sb.Engine, Boundary: string(sb.Boundary), Containers: sb.Containers, Saves: sb.Saves,
+		Engine: sb.Engine, Boundary: string(sb.Boundary), Containers: sb.Containers, Unseen: sb.Unseen, Saves: sb.Saves,
 		Effective: api.Effective{Limits: toLimits(sb.Limits), Enforced: enforced, Checks: toChecks(sb)},
 		Network:   toNetwork(sb), HiddenTracked: toTracked(sb.Tracked), Tools: toTools(sb.Tools), Keys: toKeys(sb),
 		HostFiles: toHostFiles(sb.Needs),

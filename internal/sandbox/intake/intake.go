@@ -34,6 +34,8 @@ type Deps struct {
 	Redactors Redactors
 	// Observer returns an engine's ability to write events, or nil.
 	Observer func(engine string) engine.Observer
+	// Complete reports whether an engine's events include every change.
+	Complete func(engine string) bool
 	// Live reports whether this process watches a sandbox and follows its event files.
 	Live func(id string) bool
 	// Locked runs a function while it holds the lock of the sandbox's ID.

@@ -23,7 +23,7 @@ const unchangedBytes = 8 << 20
 // writes these events itself, so no program inside can hide a change.
 func (s *Service) Unchanged(ctx context.Context, r sandbox.Row) bool {
 	o := s.deps.Observer(r.Engine)
-	if o == nil || s.deps.Dir == "" || r.Run != 1 || r.Origin != "" || r.Parent != "" {
+	if o == nil || !s.deps.Complete(r.Engine) || s.deps.Dir == "" || r.Run != 1 || r.Origin != "" || r.Parent != "" {
 		return false // changes before its saved state are recorded elsewhere
 	}
 	if err := o.Survey(ctx, r.ID); err != nil {

@@ -21,7 +21,7 @@ func (s *Service) recordStart(ctx context.Context, r sandbox.Row, from string) e
 		Name: r.Name, Owner: r.Owner, Template: r.Template, TemplateID: r.TemplateID, From: from,
 		Origin: r.Origin, Parent: r.Parent, Engine: r.Engine, Boundary: string(r.Boundary), Containers: r.Base.Containers, Workspace: r.Workspace,
 		Level: r.PolicyLevel, Policy: r.PolicyDigest, Net: string(r.Access.Net), Attachment: string(r.Base.Attachment), NotCarried: r.Base.Attachment.NotCarried(), Checked: r.Checked, Ephemeral: r.Ephemeral,
-		EndAt: formatTime(r.EndAt), Watched: watched && s.intake.Ingests(),
+		EndAt: formatTime(r.EndAt), Watched: watched && s.intake.Ingests(), Unseen: r.Base.Unseen,
 		Limits: payload.Limits{
 			MemoryBytes: r.Limits.MemoryBytes, MilliCPU: r.Limits.MilliCPU, PIDs: r.Limits.PIDs,
 			DiskBytes: r.Limits.DiskBytes, DiskInodes: r.Limits.DiskInodes, ShmBytes: r.Limits.ShmBytes,

@@ -139,6 +139,7 @@ func (pl *planner) plan(ctx context.Context, caller sandbox.Principal, req sandb
 		base.TakesWorkspace = req.ForMemory && workspace == "" && mayTakeWorkspace(template, info)
 	}
 	base.Containers = req.Containers
+	base.Unseen = info.Unseen
 	if note != "" {
 		base.Notes = append(slices.Clone(base.Notes), note)
 	}

@@ -101,7 +101,7 @@ func NewService(d Deps) (*Service, error) {
 		Settings: settings, Rows: d.Store, Locks: d.Store, Gateway: d.Gateway, Sealed: d.Sealed, Approvals: d.Approvals, Known: s.policyOf, Log: d.Log,
 	})
 	s.intake, err = intake.New(intake.Deps{
-		Dir: d.Events, Flows: d.Flows, Audit: d.Audit, Rows: d.Store, Redactors: s.access, Observer: s.engines.observer, Log: d.Log,
+		Dir: d.Events, Flows: d.Flows, Audit: d.Audit, Rows: d.Store, Redactors: s.access, Observer: s.engines.observer, Complete: func(name string) bool { return len(s.engines.info(name).Unseen) == 0 }, Log: d.Log,
 		Live: func(id string) bool { _, live := s.live.get(id); return live }, Locked: s.operations.locked,
 	})
 	if err != nil {

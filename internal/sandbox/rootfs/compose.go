@@ -59,7 +59,7 @@ func ComposeMasked(r *sandbox.Row, t sandbox.Template, p *policy.Policy, info en
 		Image: t.Image, Hide: masks.hide, Absent: masks.absent, ReadOnly: masks.readOnly, NoRoot: noRoot,
 		Repos: masks.repos, Tools: t.Tools,
 		Env: t.Env, DefaultUser: t.DefaultUser, DefaultDir: t.DefaultDir, Revision: t.Revision, ImageDigest: t.ImageDigest, Start: t.Start,
-		Knows: sandbox.GuestKnows - t.Older, Saves: sandbox.SavedBy(info), Containers: r.Base.Containers,
+		Knows: sandbox.GuestKnows - t.Older, Saves: sandbox.SavedBy(info), Containers: r.Base.Containers, Unseen: r.Base.Unseen,
 	}.WithMountsOf(r.Base)
 	config := guestConfig(*r, t, hostname)
 	config.NoRoot, config.OneUser = noRoot || info.NoRoot, info.NoRoot

@@ -96,8 +96,7 @@ func (r request) load(ctx context.Context) (runtime wazero.Runtime, module wazer
 	if err != nil {
 		return nil, nil, small, err
 	}
-	config := settings().WithCompilationCache(cache).WithMemoryLimitPages(pages(r.memory)).WithMemoryCapacityFromMax(true)
-	runtime = wazero.NewRuntimeWithConfig(ctx, config)
+	runtime = wazero.NewRuntimeWithConfig(ctx, r.settings().WithCompilationCache(cache))
 	if _, err := wasi_snapshot_preview1.Instantiate(ctx, runtime); err != nil {
 		return nil, nil, small, err
 	}
@@ -112,6 +111,33 @@ func (r request) load(ctx context.Context) (runtime wazero.Runtime, module wazer
 	}
 	module, err = runtime.CompileModule(ctx, data)
 	return runtime, module, small, err
+}
+
+// settings returns the configuration of the runtime in which the module runs.
+func (r request) settings() wazero.RuntimeConfig {
+	return settings().WithMemoryLimitPages(pages(r.memory)).WithMemoryCapacityFromMax(true)
+}
+
+// Load returns a runtime with a module that the compiler has written to a file, as a runner with the
+// given memory loads it, and a context for its instances. A runner does this with less rights, so it
+// is only for measuring.
+func Load(ctx context.Context, compiled *os.File, memory int64) (context.Context, wazero.Runtime, wazero.CompiledModule, error) {
+	ctx = withLinearMemory(ctx)
+	known, err := readStore(compiled)
+	if err != nil {
+		return ctx, nil, nil, err
+	}
+	defer known.close()
+	cache, err := known.cache()
+	if err != nil {
+		return ctx, nil, nil, err
+	}
+	r := wazero.NewRuntimeWithConfig(ctx, request{memory: memory}.settings().WithCompilationCache(cache))
+	m := known.load(ctx, r)
+	if m == nil {
+		return ctx, nil, nil, errors.Join(errStore, r.Close(ctx))
+	}
+	return ctx, r, m, nil
 }
 
 // provideImports provides the functions that the module imports in addition to those of WASI, and

@@ -367,20 +367,3 @@ func TestParse(t *testing.T) {
 		t.Errorf("pages: %d %d %d", pages(1), pages(256<<20), pages(1<<40))
 	}
 }
-
-// No module makes the compiler panic. It compiles each module or returns an error.
-func FuzzModule(f *testing.F) {
-	f.Add(tiny)
-	f.Add(trapping)
-	f.Add([]byte("\x00asm\x01\x00\x00\x00\x63\xff\xff\xff\xff\x0f"))
-	f.Fuzz(func(t *testing.T, module []byte) {
-		ctx := t.Context()
-		r := wazero.NewRuntimeWithConfig(ctx, settings().WithMemoryLimitPages(16))
-		defer r.Close(context.Background())
-		_, _ = outline(module) // it may not panic either
-		compiled, err := r.CompileModule(ctx, module)
-		if (compiled == nil) == (err == nil) {
-			t.Errorf("the compiler returned the module %v and the error %v, want one of them", compiled, err)
-		}
-	})
-}
