@@ -8,7 +8,7 @@ GOBUILD := GOGC=$(or $(GOGC),400) go build
 # The programs begin with internal/engine/gvisor/first, before the Go runtime.
 LDFLAGS := -s -w -E _crannog_entry -X gvisor.dev/gvisor/runsc/version.version=$(GVISOR) -X main.version=$(VERSION)
 
-.PHONY: help build console check test test-full tests-begin times check-format test-race test-race-most test-plain test-units test-sandboxes test-soak test-variants test-console test-npm test-e2b-old test-images test-browser-template test-desktop test-containers test-dev test-upgrade test-browser test-clients test-e2b test-mcp test-pages test-long test-unified test-docker test-wasm test-build test-microvm test-jail test-escape lint vuln gen fuzz bench clean
+.PHONY: help build console check test test-full tests-begin times check-format test-race test-race-most test-plain test-units test-sandboxes test-soak test-variants test-console test-npm test-e2b-old test-images test-browser-template test-desktop test-containers test-dev test-upgrade packages test-packages test-browser test-clients test-e2b test-mcp test-pages test-long test-unified test-docker test-wasm test-build test-microvm test-jail test-escape lint vuln gen fuzz bench clean
 
 help: ## list targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -33,7 +33,7 @@ check: tests-begin check-format lint test-race-most test-plain test-console ## w
 test: tests-begin build check-format test-units test-console test-sandboxes test-clients ## every promise once; as root on a host with node and what .ci/run installs it skips nothing
 
 test-full: test ## also the tests that take too long for each change: soak, emulated kernel, other variants, fuzzing
-	CRANNOG_TEST_FULL=1 $(MAKE) --no-print-directory test-race test-soak test-unified test-variants test-build test-microvm test-jail test-escape test-e2b-old test-images test-browser-template test-desktop test-containers test-dev test-upgrade test-pages test-long fuzz
+	CRANNOG_TEST_FULL=1 $(MAKE) --no-print-directory test-race test-soak test-unified test-variants test-build test-microvm test-jail test-escape test-e2b-old test-images test-browser-template test-desktop test-containers test-dev test-upgrade test-packages test-pages test-long fuzz
 
 # bin/timing runs the test programs and measures their processor time. CRANNOG_TIMES has the
 # measurements since tests-begin.
@@ -196,6 +196,15 @@ test-dev: $(TIMING) bin/crannog ## SSH endpoints of sandboxes with OpenSSH, scp,
 
 test-upgrade: $(TIMING) bin/crannog ## open a state directory that an earlier commit made; the first run builds that commit
 	$(PROGRAM) $(GOTEST) -count=1 -timeout 60m ./tests/upgrade
+
+# All files of the packages have the time of the commit.
+packages: bin/crannog ## bin/packages: deb, rpm, tarball and OCI image of bin/crannog, the same bytes each time
+	cd deploy/packages && go build -o ../../bin/packager .
+	bin/packager -version "$(patsubst v%,%,$(or $(PACKAGE_VERSION),0.0.0+$(VERSION)))" -time "$$(git log -1 --format=%ct)" $(if $(PACKAGE_BASE),-base $(PACKAGE_BASE))
+
+test-packages: $(TIMING) bin/crannog ## make the packages twice, install them into empty directories, and run what they contain; promtool
+	$(PROGRAM) $(GOTEST) -count=1 -timeout 30m ./tests/distribution
+	CRANNOG_TEST_FULL=1 $(PROGRAM) $(GOTEST) -count=1 -timeout 30m ./tests/telemetry
 
 test-pages: $(TIMING) bin/crannog ## the console's pages loaded in both themes, a fleet for longer, and the pictures of the README
 	CRANNOG_TEST_FULL=1 $(TIMING) step tests/browser-pages tests/browser/run.sh bin/crannog pages fleet pictures

@@ -31,6 +31,7 @@ var groups = []group{
 	{"images", imageFigures},
 	{"steps", stepFigures},
 	{"exec", execFigures},
+	{"telemetry", telemetryFigures},
 	{"jail", jailFigures},
 	{"microvm", machineFigures},
 	{"wasm", wasmFigures},

@@ -8,9 +8,10 @@
 #               gVisor, which is not built for the race detector and whose data races
 #               are not our bugs
 #
-# Three packages are in no set, because they have targets of their own: tests/upgrade builds an
-# earlier version (make test-upgrade), tests/images downloads a Debian (make test-images), and
-# tests/dev uses SSH clients (make test-dev).
+# Four packages are in no set, because they have targets of their own: tests/upgrade builds an
+# earlier version (make test-upgrade), tests/images downloads a Debian (make test-images),
+# tests/dev uses SSH clients (make test-dev), and tests/distribution makes packages (make
+# test-packages).
 #
 #   tests/packages.sh sandboxes|race|slow-race|plain
 set -eu
@@ -29,7 +30,7 @@ printf '%s\n' "$list" | awk -v module="$module" -v concurrent=" $concurrent" -v 
 	BEGIN { if (set !~ /^(sandboxes|race|slow-race|plain)$/) { print "tests/packages.sh: no set " set > "/dev/stderr"; exit 2 } }
 	NF {
 		name = substr($1, length(module) + 2)
-		if (name == "tests/upgrade" || name == "tests/images" || name == "tests/dev") next
+		if (name == "tests/upgrade" || name == "tests/images" || name == "tests/dev" || name == "tests/distribution") next
 		if (name ~ /^tests\// && name !~ /^tests\/(compat|timing)$/ || name ~ /^(cmd\/crannog|internal\/(engine\/(jail|gvisor|docker|wasm|microvm)|mcpserver|server\/standard))$/)
 			is = "sandboxes"
 		else if (!index(concurrent, " " (name ? name : ".") " ") || $0 ~ /gvisor\.dev\/|crannog\/internal\/server\/standard |crannog\/crannog / || name ~ /^internal\/(testkit\/archtest|host\/prefault|engine\/wasm\/runner)$/)

@@ -170,7 +170,7 @@ func (a *app) load(cmd *cobra.Command, _ []string) error {
 		return fail("read the settings", invalid(codeSettings, err))
 	}
 	// A flag with the name of a setting sets it, for any command.
-	for _, name := range []string{"state", "url", "listen", "insecure", "template", "memory", "cpus", "pids", "disk", "inodes", "shm", "approval_webhook",
+	for _, name := range []string{"state", "url", "listen", "insecure", "template", "memory", "cpus", "pids", "disk", "inodes", "shm", "log_format", "otlp_endpoint", "approval_webhook",
 		"organisation_policy", "project_policy", "default_level", "default_engine", "docker_host", "docker_runtime", "network_attachment", "microvm_kernel", "max_live", "starts_at_once", "max_queued", "max_queue_wait", "pool", "pool_languages", "default_timeout", "max_timeout", "retention"} {
 		f := cmd.Flags().Lookup(strings.ReplaceAll(name, "_", "-"))
 		if f == nil || !f.Changed {

@@ -19,8 +19,10 @@ import (
 	"github.com/crannog/crannog/internal/egress/approval"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/server"
 	"github.com/crannog/crannog/internal/server/standard"
+	"github.com/crannog/crannog/internal/telemetry"
 )
 
 // serverVerbs is the command that serves the API, with all its frontends.
@@ -32,6 +34,7 @@ type serveFlags struct {
 	keyFile string
 	domain  string
 	dryRun  bool
+	noKey   bool
 }
 
 func (a serverVerbs) serveCommand() *cobra.Command {
@@ -53,7 +56,11 @@ func (a serverVerbs) serveCommand() *cobra.Command {
 	flags.Bool("insecure", false, "allow an address that other machines can reach, without TLS")
 	flags.StringVar(&f.key, "key", "", "API `key` that clients show, instead of a new one; it is visible in the list of processes, so prefer --key-file or $E2B_API_KEY")
 	flags.StringVar(&f.keyFile, "key-file", "", "`file` with the API key that clients show; - is standard input")
+	flags.BoolVar(&f.noKey, "no-key", false, "create and print no key and no link to the console; crannog key create and crannog console make them")
 	flags.StringVar(&f.domain, "domain", "", "domain of the host names of sandboxes, such as sbx.example.com:443 (default on loopback localhost:PORT)")
+	flags.String("log-format", "", "`format` of the server's log: text or json (default text)")
+	offerValues(cmd, "log-format", []cobra.Completion{"text", "json"})
+	flags.String("otlp-endpoint", "", "`URL` of an OpenTelemetry receiver for traces and metrics (default $OTEL_EXPORTER_OTLP_ENDPOINT; without either nothing is sent)")
 	flags.String("approval-webhook", "", "`URL` that receives each approval request and decision, signed with CRANNOG_APPROVAL_WEBHOOK_SECRET")
 	flags.String("organisation-policy", "", "`file` with the policy that limits every sandbox")
 	flags.String("project-policy", "", "`file` with a policy below the organisation's, for this server's sandboxes")
@@ -90,6 +97,10 @@ func (a serverVerbs) serve(ctx context.Context, f *serveFlags) error {
 	if err != nil {
 		return err
 	}
+	sending, err := telemetry.Read(a.config.Telemetry.Endpoint, a.variable)
+	if err != nil {
+		return fail("configure telemetry", err)
+	}
 	if f.dryRun {
 		return a.checkServe(ctx, log)
 	}
@@ -97,14 +108,23 @@ func (a serverVerbs) serve(ctx context.Context, f *serveFlags) error {
 	defer stop()
 	// A second signal ends the process at once.
 	defer context.AfterFunc(ctx, stop)()
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", a.config.HTTP.Listen)
+	listener, err := a.listener(ctx)
 	if err != nil {
-		return fail("listen on "+a.config.HTTP.Listen, err).hint("is another server running? --listen chooses another address")
+		return err
 	}
+	tracing, err := telemetry.Open(ctx, sending, a.version, log)
+	if err != nil {
+		return errors.Join(fail("configure telemetry", err), listener.Close())
+	}
+	return errors.Join(a.serveOn(ctx, f, log, settings, given, listener, tracing), tracing.Close(ctx))
+}
+
+// serveOn serves on a listener until the context ends.
+func (a serverVerbs) serveOn(ctx context.Context, f *serveFlags, log *slog.Logger, settings sandbox.Settings, given string, listener net.Listener, tracing *telemetry.Tracing) error {
 	domain := first(f.domain, ownDomain(listener.Addr().String()))
 	base := "http://" + reachable(listener.Addr().String())
 	d, err := standard.Open(ctx, standard.Options{
-		State: a.config.State, Log: log, Server: true, Domain: domain, Version: a.version, Frontends: a.frontends(base, domain, settings, log),
+		State: a.config.State, Log: log, Tracing: tracing, Server: true, Domain: domain, Version: a.version, Frontends: a.frontends(base, domain, settings, log),
 		Pool: a.pool(), Webhook: a.webhook(log),
 		Settings: settings, Starts: standard.Starts(a.config), Connections: standard.Connections(a.config),
 		DefaultEngine: a.config.Engines.Default, Docker: standard.DockerOf(a.config), MicroVM: standard.MicroVMOf(a.config), NoDevice: standard.NoDevice(a.config), Images: standard.ImagesOf(a.config), Packages: standard.PackagesOf(a.config), SecretsKey: a.config.Secrets.Key, SecretsExec: a.config.Secrets.Exec, Audit: standard.Audit(a.config), HostEtc: a.config.HostEtcPaths(),
@@ -112,13 +132,9 @@ func (a serverVerbs) serve(ctx context.Context, f *serveFlags) error {
 	if err != nil {
 		return errors.Join(fail("start the server", err).hint(first(fault.HintOf(err), "crannog doctor shows what this machine lacks")), listener.Close())
 	}
-	secret, err := a.serverKey(ctx, d, given)
+	secret, link, err := a.credentials(ctx, f, d, given, base)
 	if err != nil {
-		return errors.Join(fail("create a key", err), listener.Close(), d.Close(context.WithoutCancel(ctx)))
-	}
-	link, err := a.firstLink(ctx, d, base)
-	if err != nil {
-		return errors.Join(fail("create a link to the console", err), listener.Close(), d.Close(context.WithoutCancel(ctx)))
+		return errors.Join(err, listener.Close(), d.Close(context.WithoutCancel(ctx)))
 	}
 	if err := d.Listen(ctx); err != nil {
 		return errors.Join(fail("start the server", err).hint(fault.HintOf(err)), listener.Close(), d.Close(context.WithoutCancel(ctx)))
@@ -151,13 +167,13 @@ func (a serverVerbs) webhook(log *slog.Logger) *approval.Webhook {
 // serverLog returns the server's log, with the level of the settings.
 func (a serverVerbs) serverLog() (*slog.Logger, error) {
 	var level slog.Level
-	if err := level.UnmarshalText([]byte(a.config.LogLevel)); err != nil {
+	if err := level.UnmarshalText([]byte(a.config.Telemetry.LogLevel)); err != nil {
 		return nil, fail("use log_level", invalid(codeSettings, err))
 	}
 	if a.verbose {
 		level = slog.LevelDebug
 	}
-	return slog.New(slog.NewTextHandler(a.Stderr, &slog.HandlerOptions{Level: level})), nil
+	return telemetry.NewLog(a.Stderr, a.config.Telemetry.LogFormat, level), nil
 }
 
 // checkServe makes all checks that are possible without starting the server.
@@ -181,6 +197,8 @@ func (a serverVerbs) givenKey(f *serveFlags) (string, error) {
 	switch {
 	case f.key != "" && f.keyFile != "":
 		return "", usagef("--key and --key-file exclude each other")
+	case f.noKey && (f.key != "" || f.keyFile != ""):
+		return "", usagef("--no-key excludes --key and --key-file")
 	case f.key != "":
 		a.note("the value of --key is visible in this machine's list of processes; --key-file does not show it")
 		return f.key, nil
@@ -204,6 +222,21 @@ func (a serverVerbs) givenKey(f *serveFlags) (string, error) {
 	return key, nil
 }
 
+// credentials returns a key and a line with a link to the console for the start message, or "" with
+// --no-key. A service manager would keep the message in its log.
+func (a serverVerbs) credentials(ctx context.Context, f *serveFlags, d *server.Server, given, base string) (secret, link string, err error) {
+	if f.noKey {
+		return "", "", nil
+	}
+	if secret, err = a.serverKey(ctx, d, given); err != nil {
+		return "", "", fail("create a key", err)
+	}
+	if link, err = a.firstLink(ctx, d, base); err != nil {
+		return "", "", fail("create a link to the console", err)
+	}
+	return secret, link, nil
+}
+
 // serverKey returns the secret for clients of this process.
 func (a serverVerbs) serverKey(ctx context.Context, d *server.Server, given string) (string, error) {
 	if given != "" {
@@ -224,6 +257,11 @@ func (a serverVerbs) printStart(d *server.Server, addr, secret, console string) 
 	}
 	if !config.Loopback(hostOf(addr)) {
 		fmt.Fprintln(a.Stdout, "# note: other machines can reach this port, and there is no TLS")
+	}
+	if secret == "" {
+		fmt.Fprintf(a.Stdout, "# serving on %s\n", base)
+		flush(a.Stdout)
+		return
 	}
 	fmt.Fprintf(a.Stdout, "# %s\n", console)
 	for _, pair := range [][2]string{{"E2B_API_URL", base}, {"E2B_SANDBOX_URL", base}, {"E2B_API_KEY", secret}} {

@@ -16,7 +16,7 @@ import (
 type Config struct {
 	// Settings of the server.
 	State         string // state directory
-	LogLevel      string // debug, info, warn or error
+	Telemetry     Telemetry
 	HTTP          HTTP
 	Secrets       SecretStore
 	HostFiles     HostFiles
@@ -88,8 +88,8 @@ func Host() Env {
 // Default returns the settings without a file or variables.
 func Default(env Env) Config {
 	return Config{
-		State:    defaultState(env),
-		LogLevel: "info",
+		State:     defaultState(env),
+		Telemetry: Telemetry{LogLevel: "info", LogFormat: "text"},
 		HTTP: HTTP{
 			Listen: "127.0.0.1:7070", MaxConnections: 4096, MaxPerAddress: 1024,
 			ReservedDescriptors: 512, HeaderTimeout: 10 * time.Second, IdleTimeout: 5 * time.Minute,

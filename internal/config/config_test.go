@@ -71,7 +71,7 @@ func TestEveryProblemIsReported(t *testing.T) {
 		}
 	}
 	c := Default(testEnv(nil))
-	c.State, c.HTTP.Listen, c.LogLevel, c.Client.URL, c.Sandbox.OutputBytes = "rel", "nowhere", "loud", "ftp://x", 0
+	c.State, c.HTTP.Listen, c.Telemetry.LogLevel, c.Client.URL, c.Sandbox.OutputBytes = "rel", "nowhere", "loud", "ftp://x", 0
 	c.Policies.Organisation, c.Policies.Project, c.Capacity.Live, c.Lifetime.Default, c.Lifetime.Retention = "policy.yaml", "./p.yaml", 0, 48*time.Hour, 0
 	c.Capacity.Paused, c.Snapshots.Budget, c.Snapshots.Retention = 0, 1, time.Second
 	c.HTTP.MaxConnections, c.HTTP.MaxPerAddress, c.HTTP.ReservedDescriptors, c.HTTP.HeaderTimeout, c.HTTP.IdleTimeout = 0, 0, 0, 0, 0

@@ -13,6 +13,13 @@ type HTTP struct {
 	IdleTimeout         time.Duration // time that a client may be idle, or not read an answer
 }
 
+// Telemetry has the settings of the server's log, and the address that receives traces and metrics.
+type Telemetry struct {
+	LogLevel  string // debug, info, warn or error
+	LogFormat string // text or json
+	Endpoint  string // "" means that of the environment
+}
+
 // SecretStore has the key that encrypts secrets, and the command lines that exec: may run.
 type SecretStore struct{ Key, Exec string }
 

@@ -20,7 +20,9 @@ var settings = []setting{
 	text("state", "directory of the server's state", func(c *Config) *string { return &c.State }),
 	text("listen", "address of the HTTP server", func(c *Config) *string { return &c.HTTP.Listen }),
 	toggle("insecure", "allow an address that other machines can reach, without TLS", func(c *Config) *bool { return &c.HTTP.Insecure }),
-	text("log_level", "debug, info, warn or error", func(c *Config) *string { return &c.LogLevel }),
+	text("log_level", "debug, info, warn or error", func(c *Config) *string { return &c.Telemetry.LogLevel }),
+	text("log_format", "text, or json for one object a line", func(c *Config) *string { return &c.Telemetry.LogFormat }),
+	text("otlp_endpoint", "URL of an OpenTelemetry receiver, such as http://localhost:4318, that gets traces and metrics over OTLP with JSON; empty is OTEL_EXPORTER_OTLP_ENDPOINT, without which nothing is sent (docs/reference/telemetry.md)", func(c *Config) *string { return &c.Telemetry.Endpoint }),
 	text("approval_webhook", "URL that receives each approval request and decision; empty is none", func(c *Config) *string { return &c.Webhook.URL }),
 	{
 		"approval_webhook_secret", "secret that signs the calls to approval_webhook",

@@ -18,7 +18,7 @@ var logLevels = []string{"debug", "info", "warn", "error"}
 
 // Validate reports every invalid setting, before a socket or file is opened.
 func (c Config) Validate() error {
-	return errors.Join(c.checkState(), c.checkListen(), c.checkLogLevel(), c.checkURL(), c.checkLimits(), c.checkWebhook(), c.checkMCP(), c.checkPolicies(), c.checkDocker(), c.checkMicroVM(), c.checkAttachment(), c.checkHostEtc(), c.checkKeyrings(), c.checkScanner(), c.checkCapacity(), c.checkConnections(), c.checkAudit())
+	return errors.Join(c.checkState(), c.checkListen(), c.checkLogLevel(), c.checkTelemetry(), c.checkURL(), c.checkLimits(), c.checkWebhook(), c.checkMCP(), c.checkPolicies(), c.checkDocker(), c.checkMicroVM(), c.checkAttachment(), c.checkHostEtc(), c.checkKeyrings(), c.checkScanner(), c.checkCapacity(), c.checkConnections(), c.checkAudit())
 }
 
 func (c Config) checkState() error {
@@ -62,10 +62,27 @@ func Loopback(host string) bool {
 }
 
 func (c Config) checkLogLevel() error {
-	if slices.Contains(logLevels, c.LogLevel) {
+	if slices.Contains(logLevels, c.Telemetry.LogLevel) {
 		return nil
 	}
-	return fmt.Errorf("log_level: %q is not one of %v", c.LogLevel, logLevels)
+	return fmt.Errorf("log_level: %q is not one of %v", c.Telemetry.LogLevel, logLevels)
+}
+
+var logFormats = []string{"text", "json"}
+
+// checkTelemetry does not quote the endpoint, which may contain a password.
+func (c Config) checkTelemetry() error {
+	var problems []error
+	if !slices.Contains(logFormats, c.Telemetry.LogFormat) {
+		problems = append(problems, fmt.Errorf("log_format: %q is not one of %v", c.Telemetry.LogFormat, logFormats))
+	}
+	if c.Telemetry.Endpoint != "" {
+		u, err := url.Parse(c.Telemetry.Endpoint)
+		if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Scheme != "http" && u.Scheme != "https" {
+			problems = append(problems, errors.New("otlp_endpoint: it is not a URL such as http://localhost:4318; a key belongs in OTEL_EXPORTER_OTLP_HEADERS"))
+		}
+	}
+	return errors.Join(problems...)
 }
 
 func (c Config) checkURL() error {

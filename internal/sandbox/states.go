@@ -77,3 +77,8 @@ type Fork struct {
 	Sandbox Sandbox
 	Err     error
 }
+
+// States lists the states of a sandbox, also of a warm one.
+func States() []State {
+	return []State{Creating, Running, Stopping, Stopped, Pausing, Paused, Resuming, Waiting}
+}

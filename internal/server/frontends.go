@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/telemetry"
 )
 
 // Frontend is an additional frontend of a server, such as the web console. A higher package creates
@@ -122,7 +123,9 @@ func (s *surfaces) home(r *http.Request) string {
 
 // act serves the /v1 API for a caller.
 func (s *surfaces) act(w http.ResponseWriter, r *http.Request, requester sandbox.Principal) {
-	s.d.auditRefusals(w, r.WithContext(withCaller(r.Context(), requester)), s.own.ServeHTTP)
+	s.observed(telemetry.SurfaceV1, w, r, func(w http.ResponseWriter, r *http.Request) {
+		s.d.auditRefusals(w, r.WithContext(withCaller(r.Context(), requester)), s.own.ServeHTTP)
+	})
 }
 
 // openFrontends creates the frontends and returns a function that closes them.

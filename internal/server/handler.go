@@ -19,6 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/integration/registration"
 	"github.com/crannog/crannog/internal/packages/advisory"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/telemetry"
 )
 
 // surfaces are all APIs of a server.
@@ -47,7 +48,7 @@ func (d *Server) surfaces() *surfaces {
 		own: v1.New(v1.Deps{
 			Finder: d.Service, Lifetimes: d.Service, Monitor: d.Service, Guests: d.Service,
 			Access: d.Service, NetworkLog: d.Service, States: d.Service, Snapshots: d.Service,
-			Images: images, ImageTransfer: transfer, PackageCache: cache, PackageFigures: cache, Advisories: advisory.Open(o.StateDir), Builds: builds, Commits: commits, Templates: templates, Volumes: d.stored.volumes,
+			Images: images, ImageTransfer: transfer, PackageCache: cache, Figures: d.figures, Advisories: advisory.Open(o.StateDir), Builds: builds, Commits: commits, Templates: templates, Volumes: d.stored.volumes,
 			Changes: d.Service.Changes(), Pruner: d.Service, Queue: d.Service,
 			Keys: d.Keys, Engines: d.Engines, Approvals: d.Approvals,
 			Auth: d.authenticate, Log: o.Log, Version: o.Version, Domain: o.Domain,
@@ -69,9 +70,13 @@ func (s *surfaces) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	frontend := s.frontend(r.URL.Path)
 	switch {
 	case s.proxy.Match(r):
-		s.proxy.ServeHTTP(w, r)
+		s.observed(telemetry.SurfaceSandbox, w, r, s.proxy.ServeHTTP)
+	case (r.URL.Path == livePath || r.URL.Path == readyPath) && (r.Method == http.MethodGet || r.Method == http.MethodHead):
+		s.d.health(w, r)
 	case r.URL.Path == api.Prefix || strings.HasPrefix(r.URL.Path, api.Prefix+"/"):
-		s.d.auditRefusals(w, limitBodyTime(w, r), s.own.ServeHTTP)
+		s.observed(telemetry.SurfaceV1, w, r, func(w http.ResponseWriter, r *http.Request) {
+			s.d.auditRefusals(w, limitBodyTime(w, r), s.own.ServeHTTP)
+		})
 	case r.URL.Path == "/llms.txt" && (r.Method == http.MethodGet || r.Method == http.MethodHead):
 		// The answer is the same for all callers, because it describes the program and not this
 		// server.
@@ -82,7 +87,9 @@ func (s *surfaces) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case frontend != nil:
 		frontend.ServeHTTP(w, limitBodyTime(w, r))
 	default:
-		s.d.auditRefusals(w, limitBodyTime(w, r), s.e2b.ServeHTTP)
+		s.observed(telemetry.SurfaceE2B, w, r, func(w http.ResponseWriter, r *http.Request) {
+			s.d.auditRefusals(w, limitBodyTime(w, r), s.e2b.ServeHTTP)
+		})
 	}
 }
 

@@ -53,8 +53,9 @@ const (
 	recountPause = time.Minute
 )
 
-// countPackages counts the answers of the package cache until the returned function is called. The
-// egress gateway is another process, whose answers the audit log has.
+// countPackages counts the answers of the package cache and the decisions of the egress gateway
+// until the returned function is called. The gateway is another process, whose flows the audit log
+// has.
 func (d *Server) countPackages(ctx context.Context) (func(), error) {
 	next := int64(0)
 	err := d.Audit.Read(ctx, audit.Filter{Newest: true, Limit: 1}, false, func(e audit.Entry) error {
@@ -77,6 +78,7 @@ func (d *Server) countPackages(ctx context.Context) (func(), error) {
 			err := d.Audit.Read(ctx, audit.Filter{Kinds: []audit.Kind{audit.Flow}, From: next}, false, func(e audit.Entry) error {
 				next = e.Seq + 1
 				countAnswer(counter, e.Data)
+				d.countDecision(e)
 				return nil
 			})
 			if err != nil && ctx.Err() == nil {

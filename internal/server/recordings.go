@@ -15,7 +15,7 @@ func (d *Server) openRecordings() {
 
 // openTap creates the observer that records all commands that callers run.
 func (d *Server) openTap() (err error) {
-	d.tap, err = observe.New(observe.Deps{Audit: d.Audit, Recordings: d.recordings, Log: d.options.Log, Survey: d.Service.Survey})
+	d.tap, err = observe.New(observe.Deps{Audit: d.Audit, Recordings: d.recordings, Log: d.options.Log, Survey: d.Service.Survey, Times: d.figures.Commands})
 	if err == nil && d.lock != nil {
 		err = d.recordings.Sweep()
 	}

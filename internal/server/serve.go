@@ -58,6 +58,7 @@ func (d *Server) Serve(ctx context.Context, l net.Listener) (err error) {
 		return errors.Join(err, l.Close()) // d.Close closes the local socket
 	}
 	defer endCounting()
+	defer d.options.Tracing.Report(ctx, d.figures.Families)()
 	local := d.local
 	d.dropPrograms(ctx)
 	handlers := d.surfaces()
@@ -80,6 +81,7 @@ func (d *Server) Serve(ctx context.Context, l net.Listener) (err error) {
 	case err = <-ended: // a listener failed
 		serving--
 	}
+	d.draining.Store(true)
 	handlers.proxy.Close()
 	err = errors.Join(err, closeFrontends())
 	// Event streams would delay the shutdown.

@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/crannog/crannog/internal/audit"
@@ -32,11 +33,13 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 	"github.com/crannog/crannog/internal/sandbox/volumes"
 	"github.com/crannog/crannog/internal/server/connlimit"
+	"github.com/crannog/crannog/internal/server/figures"
 	"github.com/crannog/crannog/internal/state/key"
 	"github.com/crannog/crannog/internal/state/retained"
 	"github.com/crannog/crannog/internal/state/volume"
 	"github.com/crannog/crannog/internal/state/workspace"
 	"github.com/crannog/crannog/internal/store"
+	"github.com/crannog/crannog/internal/telemetry"
 )
 
 // Options configure Open. StateDir, Log, Engines and Templates are required.
@@ -77,6 +80,8 @@ type Options struct {
 	Packages PackageOptions
 	// Audit limits the audit log.
 	Audit AuditOptions
+	// Tracing sends traces and figures; nil sends none.
+	Tracing *telemetry.Tracing
 	// SecretsExec are the command lines that exec: may run, separated by semicolons. "" means none.
 	SecretsExec string
 }
@@ -96,10 +101,9 @@ type Server struct {
 	// Report describes the sandboxes of earlier processes that Open found.
 	Report lifecycle.Report
 
-	options    Options
+	options Options
+	observation
 	store      *store.Store
-	recordings *recording.Store
-	tap        *observe.Tap
 	gateway    *egressGateway
 	images     *images
 	makers     makers
@@ -108,6 +112,14 @@ type Server struct {
 	local      net.Listener
 	guarded    *connlimit.Guard // set while serving
 	endReserve func()           // ends restoring the reserved disk space
+}
+
+// observation has what the server knows about what it does.
+type observation struct {
+	recordings *recording.Store
+	tap        *observe.Tap
+	figures    *figures.Figures
+	draining   atomic.Bool // a shutdown was requested
 }
 
 // stored has the services for data that outlive sandboxes.
@@ -127,7 +139,7 @@ func Open(ctx context.Context, o Options) (_ *Server, err error) {
 	if o.Connections == (Connections{}) {
 		o.Connections = DefaultConnections
 	}
-	d := &Server{Engines: o.Engines}
+	d := &Server{Engines: o.Engines, observation: observation{figures: figures.New()}}
 	if d.makers.templates, err = openTemplates(&o); err != nil {
 		return nil, err
 	}
@@ -164,6 +176,7 @@ func Open(ctx context.Context, o Options) (_ *Server, err error) {
 	if err := d.openTap(); err != nil {
 		return nil, err
 	}
+	d.bindFigures()
 	if d.Report, err = d.Service.Reconcile(ctx); err != nil {
 		return nil, err
 	}
@@ -189,6 +202,7 @@ func (d *Server) openService() error {
 		return err
 	}
 	trail := auditlog.New(d.Audit, o.Log)
+	trail.Time(d.figures.Actions)
 	d.stored.volumes, err = volumes.New(volumes.Deps{
 		Store: volume.Open(filepath.Join(o.StateDir, "volumes"), o.Log), Rows: d.store, Audit: trail, Log: o.Log, Budget: o.Settings.VolumeBudget,
 	})
@@ -211,7 +225,8 @@ func (d *Server) openService() error {
 		Copies: workspace.New(filepath.Join(o.StateDir, "workspaces")), Images: d.images, HostFiles: d.images.hostFiles,
 		Manifests: workspace.NewManifests(filepath.Join(o.StateDir, "manifests")), Retained: d.stored.changes,
 		Journals: filepath.Join(o.StateDir, "applies"), Provenance: d.provenanceKeys(), Version: o.Version,
-		Audit: trail, Volumes: d.stored.volumes, Events: filepath.Join(o.StateDir, "events"), Recordings: d.recordings,
+		StartTimes: d.figures.Starts,
+		Audit:      trail, Volumes: d.stored.volumes, Events: filepath.Join(o.StateDir, "events"), Recordings: d.recordings,
 	})
 	if err != nil {
 		return err

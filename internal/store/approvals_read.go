@@ -186,3 +186,12 @@ func insertApproval(ctx context.Context, tx *sql.Tx, a approval.Approval) error 
 		a.Reason, a.Amendment, nanos(a.Created), nanos(a.Expires), nanos(a.Decided), nanos(a.Spent))
 	return err
 }
+
+// CountPendingApprovals counts the requests that wait for a person.
+func (s *Store) CountPendingApprovals(ctx context.Context) (int, error) {
+	var n int
+	if err := s.db.QueryRowContext(ctx, `SELECT count(*) FROM approvals WHERE state = ?`, approval.Pending).Scan(&n); err != nil {
+		return 0, fmt.Errorf("count approval requests: %w", classify(err))
+	}
+	return n, nil
+}

@@ -39,6 +39,28 @@ func (s *Store) CountRunning(ctx context.Context, q sandbox.Query) (int, error) 
 	return n, nil
 }
 
+// CountStates counts all rows by state.
+func (s *Store) CountStates(ctx context.Context) (map[sandbox.State]int, error) {
+	rows, err := s.db.QueryContext(ctx, `SELECT state, count(*) FROM sandboxes GROUP BY state`)
+	if err != nil {
+		return nil, fmt.Errorf("count sandboxes: %w", classify(err))
+	}
+	defer rows.Close()
+	counts := map[sandbox.State]int{}
+	for rows.Next() {
+		var state sandbox.State
+		var n int
+		if err := rows.Scan(&state, &n); err != nil {
+			return nil, fmt.Errorf("count sandboxes: %w", classify(err))
+		}
+		counts[state] = n
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("count sandboxes: %w", classify(err))
+	}
+	return counts, nil
+}
+
 // Find returns the rows that a reference may mean, the best match first.
 func (s *Store) Find(ctx context.Context, ref string, caller sandbox.Principal) ([]sandbox.Row, error) {
 	const selectRows = `SELECT ` + columns + ` FROM sandboxes WHERE `

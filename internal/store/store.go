@@ -210,3 +210,20 @@ func isUnique(err error) bool {
 	e, ok := errors.AsType[*sqlite.Error](err)
 	return ok && e.Code() == sqlite3.SQLITE_CONSTRAINT_UNIQUE
 }
+
+// Check reads from the database and checks that it can be written.
+func (s *Store) Check(ctx context.Context) error {
+	tx, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("check the database: %w", classify(err))
+	}
+	var n int
+	err = tx.QueryRowContext(ctx, `SELECT 1`).Scan(&n)
+	if rollbackErr := tx.Rollback(); err == nil {
+		err = rollbackErr
+	}
+	if err != nil {
+		return fmt.Errorf("check the database: %w", classify(err))
+	}
+	return nil
+}

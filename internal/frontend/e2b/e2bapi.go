@@ -12,6 +12,7 @@ import (
 
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/state/key"
+	"github.com/crannog/crannog/internal/telemetry"
 )
 
 // envdVersion is the version of the in-sandbox API that our guest implements. Clients select
@@ -145,7 +146,9 @@ func (a *api) handle(pattern string, c call) {
 			a.fail(w, r, errNoCaller)
 			return
 		}
-		if err := c(w, r, caller); err != nil {
+		err := c(w, r, caller)
+		telemetry.Served(r.Context(), pattern, err)
+		if err != nil {
 			a.fail(w, r, err)
 		}
 	})

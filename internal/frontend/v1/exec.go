@@ -22,6 +22,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestboot"
 	"github.com/crannog/crannog/internal/guest/utf8text"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/telemetry"
 )
 
 // defaultOutput is the default limit of output.
@@ -124,7 +125,7 @@ func (h *execHandlers) execOnce(ctx context.Context, caller sandbox.Principal, i
 	guest, done := h.guest(caller, sb, redactor)
 	defer done()
 	spec := client.Spec{
-		Cmd: in.Body.Cmd[0], Args: in.Body.Cmd[1:], Env: in.Body.Env, Dir: in.Body.Cwd, User: in.Body.User,
+		Cmd: in.Body.Cmd[0], Args: in.Body.Cmd[1:], Env: telemetry.Environment(ctx, in.Body.Env), Dir: in.Body.Cwd, User: in.Body.User,
 		Stdin: in.Body.Stdin != "", Timeout: timeout,
 	}
 	if in.Body.DetachChildren {

@@ -3,16 +3,13 @@ package v1
 import (
 	"context"
 	"fmt"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/packages"
-	"github.com/crannog/crannog/internal/packages/figures"
 	"github.com/crannog/crannog/internal/packages/store"
 	"github.com/crannog/crannog/internal/sandbox"
 )
@@ -36,22 +33,6 @@ func (p *fakePackages) Verify(_ context.Context, caller sandbox.Principal) (stor
 }
 
 func (*fakePackages) Budget() int64 { return 100 }
-
-func (*fakePackages) Answers() figures.Totals {
-	return figures.Totals{
-		Answers: map[figures.Answer]int64{
-			{Ecosystem: packages.NPM, Verdict: packages.Passed, Cached: true}: 3, {Ecosystem: packages.Go, Verdict: packages.Refused}: 4,
-		},
-		Bytes:        map[packages.Ecosystem]figures.Bytes{packages.NPM: {Fetched: 10, Served: 30}},
-		Unverifiable: map[packages.Ecosystem]int64{packages.Go: 1},
-	}
-}
-
-func (*fakePackages) Usage() (store.Usage, error) {
-	return store.Usage{
-		Stored: map[packages.Ecosystem]store.Stored{packages.NPM: {Entries: 2, Bytes: 50}}, Budget: 100, Evicted: store.Pruned{Entries: 6, Bytes: 60}, Damaged: 5,
-	}, nil
-}
 
 // TestPackageCacheIsForLocalCallers checks that keys cannot see what other users' sandboxes install
 // (P61), and that a session of the web console can, whose scope the console checks.
@@ -83,71 +64,5 @@ func TestPackageCacheIsForLocalCallers(t *testing.T) {
 	slices.Sort(p.changes)
 	if want := []string{"console:c1 prune 9", "console:c1 verify", "local:7 prune 9", "local:7 verify"}; !slices.Equal(p.changes, want) {
 		t.Errorf("got %q, want %q", p.changes, want)
-	}
-}
-
-func (r *rig) metrics(t *testing.T) (int, string) {
-	t.Helper()
-	req := httptest.NewRequest("GET", "/v1/metrics", nil)
-	req.Header.Set("X-Api-Key", secret)
-	w := httptest.NewRecorder()
-	r.handler.ServeHTTP(w, req)
-	return w.Code, w.Body.String()
-}
-
-func TestMetricsHavePackages(t *testing.T) {
-	r := newRig(t).withQueue(fakeQueue{})
-	if _, text := r.metrics(t); strings.Contains(text, "crannog_package") {
-		t.Errorf("without a cache: got\n%s", text)
-	}
-	r.deps.PackageFigures = &fakePackages{}
-	r.with(r.deps)
-	_, text := r.metrics(t)
-	for _, line := range []string{
-		"crannog_starts_waiting 1",
-		"# TYPE crannog_package_answers_total counter",
-		`crannog_package_answers_total{ecosystem="npm",verdict="passed",cached="true"} 3`,
-		`crannog_package_answers_total{ecosystem="npm",verdict="passed",cached="false"} 0`,
-		`crannog_package_answers_total{ecosystem="go",verdict="refused",cached="false"} 4`,
-		`crannog_package_fetched_bytes_total{ecosystem="npm"} 10`,
-		`crannog_package_served_bytes_total{ecosystem="npm"} 30`,
-		`crannog_package_verification_failures_total{ecosystem="go"} 1`,
-		`crannog_package_cache_bytes{ecosystem="npm"} 50`,
-		`crannog_package_cache_entries{ecosystem="npm"} 2`,
-		`crannog_package_cache_entries{ecosystem="maven"} 0`,
-		"crannog_package_cache_budget_bytes 100",
-		"crannog_package_cache_evicted_entries_total 6",
-		"crannog_package_cache_evicted_bytes_total 60",
-		"crannog_package_cache_damaged_total 5",
-	} {
-		if !strings.Contains("\n"+text, "\n"+line+"\n") {
-			t.Errorf("no line %q in\n%s", line, text)
-		}
-	}
-	// A second series with the same labels would make Prometheus reject everything.
-	lines := strings.Split(strings.TrimSpace(text), "\n")
-	names := map[string]bool{}
-	for _, line := range lines {
-		name, _, _ := strings.Cut(line, "} ")
-		if !strings.HasPrefix(line, "#") && names[name] {
-			t.Errorf("%s is there twice", name)
-		}
-		names[name] = true
-	}
-}
-
-// brokenPackages cannot be read.
-type brokenPackages struct{ fakePackages }
-
-func (*brokenPackages) Usage() (store.Usage, error) {
-	return store.Usage{}, fault.New(fault.Unavailable, "disk", "the disk is broken")
-}
-
-func TestMetricsReportAnUnreadableCache(t *testing.T) {
-	r := newRig(t).withQueue(fakeQueue{})
-	r.deps.PackageFigures = &brokenPackages{}
-	r.with(r.deps)
-	if code, text := r.metrics(t); code != 503 || !strings.Contains(text, "the disk is broken") {
-		t.Errorf("got %d %s, want 503", code, text)
 	}
 }

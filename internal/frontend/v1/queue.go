@@ -3,7 +3,6 @@ package v1
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
+	"github.com/crannog/crannog/internal/telemetry/metrics"
 )
 
 // Queue describes the queue of starts.
@@ -19,15 +19,20 @@ type Queue interface {
 	Queue(ctx context.Context, caller sandbox.Principal) (lifecycle.Queue, error)
 }
 
+// Figures are the metrics of a server.
+type Figures interface {
+	Families(ctx context.Context) ([]metrics.Family, error)
+}
+
 // queueHandlers serves the queue of starts, and the metrics of the server.
 type queueHandlers struct {
-	starts   Queue
-	packages PackageFigures // may be nil
+	starts  Queue
+	figures Figures // may be nil
 }
 
 func (h *queueHandlers) register(r *registry) {
 	register(r, op("queue", "GET", "/queue", "Get the number of sandboxes that start and of requests that wait"), h.queue)
-	register(r, op("metrics", "GET", "/metrics", "Get figures of the queue and of the package cache in the Prometheus text format"), h.metricsText)
+	register(r, op("metrics", "GET", "/metrics", "Get the figures of the server in the Prometheus text format"), h.metricsText)
 }
 
 type queueOutput struct{ Body api.Queue }
@@ -57,38 +62,19 @@ type textOutput struct {
 }
 
 // metricsText writes the figures in the Prometheus text format.
-func (h *queueHandlers) metricsText(ctx context.Context, caller sandbox.Principal, _ *struct{}) (*textOutput, error) {
-	q, err := h.starts.Queue(ctx, caller)
+func (h *queueHandlers) metricsText(ctx context.Context, _ sandbox.Principal, _ *struct{}) (*textOutput, error) {
+	if h.figures == nil {
+		return nil, fault.New(fault.Unsupported, "no_metrics", "this server has no metrics")
+	}
+	families, err := h.figures.Families(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var b bytes.Buffer
-	for _, m := range []struct {
-		name, kind, help string
-		value            float64
-	}{
-		{"crannog_starts_at_once", "gauge", "Sandboxes that may start at once now.", float64(q.AtOnce)},
-		{"crannog_starts_running", "gauge", "Sandboxes that are being started for callers.", float64(q.Starting)},
-		{"crannog_starts_background", "gauge", "Sandboxes that are being made ready for the warm pool.", float64(q.Background)},
-		{"crannog_starts_waiting", "gauge", "Requests that wait for their sandbox to be started.", float64(q.Waiting)},
-		{"crannog_start_seconds", "gauge", "Average time of one start.", q.ServiceTime.Seconds()},
-		{"crannog_start_wait_seconds", "gauge", "Expected wait of a new request.", q.Wait.Seconds()},
-		{"crannog_starts_admitted_total", "counter", "Requests admitted.", float64(q.Totals.Admitted)},
-		{"crannog_starts_completed_total", "counter", "Starts that succeeded.", float64(q.Totals.Completed)},
-		{"crannog_starts_refused_total", "counter", "Requests refused because too many waited.", float64(q.Totals.Refused)},
-		{"crannog_starts_left_total", "counter", "Requests whose caller left before their turn.", float64(q.Totals.Left)},
-	} {
-		head(&b, m.name, m.kind, m.help)
-		fmt.Fprintf(&b, "%s %s\n", m.name, strconv.FormatFloat(m.value, 'g', -1, 64))
+	if err := metrics.WriteText(&b, families); err != nil {
+		return nil, err
 	}
-	if h.packages != nil {
-		usage, err := h.packages.Usage()
-		if err != nil {
-			return nil, err
-		}
-		writePackageMetrics(&b, h.packages.Answers(), usage)
-	}
-	return &textOutput{"text/plain; version=0.0.4; charset=utf-8", b.Bytes()}, nil
+	return &textOutput{metrics.ContentType, b.Bytes()}, nil
 }
 
 // boundByClient bounds a request by the time that its client is willing to wait.

@@ -19,6 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/frontend/ingress/observe"
 	"github.com/crannog/crannog/internal/guest/client"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/telemetry"
 )
 
 // Deps are the dependencies of New. The operations of a resource are absent if its service is nil.
@@ -38,8 +39,8 @@ type Deps struct {
 	PackageCache PackageCache
 	// Advisories has the advisory databases of the package gate. It may be nil.
 	Advisories Advisories
-	// PackageFigures are the metrics of the package cache. They may be nil.
-	PackageFigures PackageFigures
+	// Figures are the metrics of the server. They may be nil.
+	Figures Figures
 	// Images lists the machine's images, and ImageTransfer moves them. Both may be nil.
 	Images        Images
 	ImageTransfer ImageTransfer
@@ -108,7 +109,7 @@ func resources(d Deps) []resource {
 		&approvalHandlers{d.Finder, d.Approvals, d.Log},
 		&auditHandlers{d.Finder, d.Audit, d.Log},
 		&recordingHandlers{d.Recordings, d.Recorded, d.Log},
-		&queueHandlers{d.Queue, d.PackageFigures},
+		&queueHandlers{d.Queue, d.Figures},
 		&execHandlers{d.Finder, d.States, d.Guests, &denials{d.NetworkLog, d.Log}, d.Tap, heads, cmp.Or(d.Output, client.NewBudget(outputMemory))},
 		&pruneHandlers{d.Pruner},
 		&engineHandlers{registry: d.Engines},
@@ -172,6 +173,7 @@ func register[I, O any](r *registry, o huma.Operation, handle func(context.Conte
 			return nil, problemOf(fault.New(fault.Unauthenticated, "unauthenticated", "no caller"))
 		}
 		out, err := handle(ctx, caller, in)
+		telemetry.Served(ctx, o.OperationID, err)
 		if err != nil {
 			logInternal(ctx, r.log, o.OperationID, err)
 			return nil, problemOf(err)

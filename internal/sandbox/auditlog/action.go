@@ -5,9 +5,12 @@ import (
 	"context"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/crannog/crannog/internal/audit"
 	"github.com/crannog/crannog/internal/audit/payload"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/telemetry"
 )
 
 // Create is the name of the action that creates a sandbox. Its entry is written together with that
@@ -23,6 +26,7 @@ type Action struct {
 	sandbox string
 	started time.Time
 	written bool // its entry has been written
+	span    trace.Span
 }
 
 // actionKey is the context key of the action. Through the context, the code that finds the sandbox
@@ -32,6 +36,7 @@ type actionKey struct{}
 // Begin starts the action of a caller's request. ref is the caller's name for the sandbox.
 func (l *Log) Begin(ctx context.Context, actor, name, ref string) (context.Context, *Action) {
 	a := &Action{log: l, actor: actor, name: name, ref: ref, started: time.Now()}
+	ctx, a.span = telemetry.Start(ctx, "action "+name)
 	return context.WithValue(ctx, actionKey{}, a), a
 }
 
@@ -60,7 +65,7 @@ func actionOf(ctx context.Context) *Action {
 // action if the audit log refuses the entry.
 func Commit(ctx context.Context) error {
 	if a := actionOf(ctx); a != nil {
-		return a.Commit(ctx, nil)
+		return a.commit(ctx, nil)
 	}
 	return nil
 }
@@ -83,6 +88,25 @@ func (l *Log) AppendStart(ctx context.Context, id string, drafts ...audit.Draft)
 // Commit writes the outcome of an action. It returns the action's error, or that of the audit log;
 // in the latter case the caller undoes the action.
 func (a *Action) Commit(ctx context.Context, err error) error {
+	err = a.commit(ctx, err)
+	a.end(err)
+	return err
+}
+
+// end ends the action's span and counts the action.
+func (a *Action) end(err error) {
+	if a.sandbox != "" {
+		a.span.SetAttributes(telemetry.Sandbox.String(a.sandbox))
+	}
+	telemetry.End(a.span, err)
+	outcome := "ok"
+	if err != nil {
+		outcome = string(fault.KindOf(err))
+	}
+	a.log.times.Observe(time.Since(a.started), a.name, outcome)
+}
+
+func (a *Action) commit(ctx context.Context, err error) error {
 	if err != nil {
 		a.failed(err)
 		return err
@@ -101,6 +125,7 @@ func (a *Action) Commit(ctx context.Context, err error) error {
 
 // Finish is Commit for an action that is not undone if the audit log refuses the entry.
 func (a *Action) Finish(ctx context.Context, err error) error {
+	defer a.end(err)
 	if err != nil {
 		a.failed(err)
 		return err

@@ -13,6 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/audit/ingest"
 	"github.com/crannog/crannog/internal/audit/payload"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/telemetry/metrics"
 )
 
 // Server is the actor of events without a caller.
@@ -25,6 +26,7 @@ const finishTimeout = 30 * time.Second
 type Log struct {
 	recorder audit.Recorder
 	log      *slog.Logger
+	times    *metrics.Vector // of actions; may be nil
 
 	mu sync.Mutex
 	// lost counts the refused entries of actions that could not be stopped.
@@ -34,6 +36,10 @@ type Log struct {
 
 // New returns a Log that writes to a recorder.
 func New(to audit.Recorder, log *slog.Logger) *Log { return &Log{recorder: to, log: log} }
+
+// Time makes the Log measure actions, with the labels action and outcome. It is called before the
+// first action.
+func (l *Log) Time(times *metrics.Vector) { l.times = times }
 
 // Recorder is the audit log itself.
 func (l *Log) Recorder() audit.Recorder { return l.recorder }

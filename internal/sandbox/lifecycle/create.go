@@ -8,6 +8,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/rootfs"
 	"github.com/crannog/crannog/internal/sandbox/warmpool"
+	"github.com/crannog/crannog/internal/telemetry"
+	"github.com/crannog/crannog/internal/telemetry/metrics"
 )
 
 // bootTimeout bounds a boot. A boot normally takes tens of milliseconds; if it takes a minute, the
@@ -71,11 +73,19 @@ func (s *Service) created(ctx context.Context, r sandbox.Row, started time.Time,
 	if r.Ephemeral {
 		s.live.addEphemeral(r.ID)
 	}
-	s.log.Info("sandbox created", "sandbox", r.ID, "owner", r.Owner, "engine", r.Engine, "from", source, "took", time.Since(started))
+	s.log.InfoContext(ctx, "sandbox created", "sandbox", r.ID, "owner", r.Owner, "engine", r.Engine, "from", source, "took", time.Since(started))
+	countStart(ctx, s.startTimes, r, source, started)
 	s.note(ctx, r.ID, "info", "sandbox created", map[string]string{
 		"template": r.Template, "engine": r.Engine, "from": source, "took": time.Since(started).Round(time.Millisecond).String(),
 	})
 	return r.Shown()
+}
+
+// countStart counts a start and describes it in the request's span. source is where the instance came
+// from.
+func countStart(ctx context.Context, times *metrics.Vector, r sandbox.Row, source string, began time.Time) {
+	telemetry.Set(ctx, telemetry.Sandbox.String(r.ID), telemetry.Engine.String(r.Engine), telemetry.Source.String(source))
+	times.Observe(time.Since(began), r.Engine, source)
 }
 
 func removedDuringRequest() error {

@@ -12,6 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
 	"github.com/crannog/crannog/internal/state/retained"
 	"github.com/crannog/crannog/internal/state/workspace"
+	"github.com/crannog/crannog/internal/telemetry/metrics"
 )
 
 // Deps is what a Service needs. Store, Engines, Templates, Audit and Log are required.
@@ -64,6 +65,8 @@ type Deps struct {
 	Admission *admission.Queue
 	// Room checks the disk for new sandboxes; the zero value has no limits.
 	Room diskroom.Check
+	// StartTimes measures starts, with the labels engine and source. It may be nil.
+	StartTimes *metrics.Vector
 	// Process is the process to which the Service's ephemeral sandboxes belong; zero is this one.
 	// Alive reports whether another process still runs; nil asks the kernel.
 	Process sandbox.Process

@@ -176,7 +176,7 @@ func (s *Service) finish(ctx context.Context, id string, at time.Time) error {
 	if err != nil {
 		return ignoreUnknown(err) // another process has removed the row
 	}
-	s.log.Info("sandbox stopped", "sandbox", id, "owner", r.Owner, "reason", r.Reason)
+	s.log.InfoContext(ctx, "sandbox stopped", "sandbox", id, "owner", r.Owner, "reason", r.Reason)
 	s.note(ctx, id, "info", "sandbox stopped", map[string]string{"reason": r.Reason})
 	return nil
 }

@@ -60,7 +60,7 @@ func (s *Service) fork(ctx context.Context, caller sandbox.Principal, ref string
 		}
 	}
 	s.audit.AppendAnyway(ctx, auditlog.Entry(ctx, audit.SandboxCopied, r.ID, copied))
-	s.log.Info("sandbox copied", "sandbox", r.ID, "copies", len(copied.Copies), "of", len(forks), "took", time.Since(started))
+	s.log.InfoContext(ctx, "sandbox copied", "sandbox", r.ID, "copies", len(copied.Copies), "of", len(forks), "took", time.Since(started))
 	s.note(ctx, r.ID, "info", "sandbox copied", nil)
 	// A draft that cannot be removed here is removed after the end of this process.
 	if err := draft.Abort(); err != nil {

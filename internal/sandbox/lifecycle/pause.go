@@ -156,7 +156,7 @@ func (s *Service) commitPause(ctx context.Context, r sandbox.Row, draft sandbox.
 	}
 	s.intake.Drain(ctx, r.ID, false)
 	s.access.Retire(ctx, r.ID, "", "the sandbox is paused")
-	s.log.Info("sandbox paused", "sandbox", r.ID, "owner", r.Owner, "bytes", image.Bytes, "took", time.Since(started))
+	s.log.InfoContext(ctx, "sandbox paused", "sandbox", r.ID, "owner", r.Owner, "bytes", image.Bytes, "took", time.Since(started))
 	s.note(ctx, r.ID, "info", "sandbox paused", map[string]string{"took": time.Since(started).Round(time.Millisecond).String()})
 	s.states.RequestDeduplication()
 	return r, nil

@@ -139,7 +139,7 @@ func (s *Service) commitReplace(ctx context.Context, r sandbox.Row, at string) (
 	r.State, r.At, r.Pending = sandbox.Running, at, ""
 	s.track(r)
 	s.access.Retire(ctx, r.ID, "", "the sandbox was rolled back")
-	s.log.Info("sandbox rolled back", "sandbox", r.ID, "owner", r.Owner, "snapshot", at)
+	s.log.InfoContext(ctx, "sandbox rolled back", "sandbox", r.ID, "owner", r.Owner, "snapshot", at)
 	s.note(ctx, r.ID, "info", "sandbox rolled back", map[string]string{"snapshot": at})
 	return r, nil
 }

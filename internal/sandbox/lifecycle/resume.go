@@ -14,6 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
 	"github.com/crannog/crannog/internal/sandbox/savedstate"
 	"github.com/crannog/crannog/internal/sandbox/steps"
+	"github.com/crannog/crannog/internal/telemetry"
 )
 
 // minResumeLifetime is the shortest time for which traffic resumes a sandbox.
@@ -129,6 +130,8 @@ const slowStart = time.Second
 // restore resumes a paused sandbox, from its own image or from another source. After an error the
 // sandbox is paused as before. The caller must have registered an operation on the sandbox.
 func (s *Service) restore(ctx context.Context, r sandbox.Row, end time.Time, from source, at *string) (_ sandbox.Row, err error) {
+	ctx, span := telemetry.Start(ctx, "restore")
+	defer func() { telemetry.End(span, err) }()
 	started := time.Now()
 	programsChanged := false    // programs of the host have changed since the pause
 	if from.Saved.Image != "" { // without a saved image there is no memory to check
@@ -203,11 +206,13 @@ func (s *Service) restore(ctx context.Context, r sandbox.Row, end time.Time, fro
 	if err := s.states.Remove(ctx, image); err != nil {
 		s.log.Warn("image of a resumed sandbox not removed", "sandbox", r.ID, "err", err)
 	}
-	s.log.Info("sandbox resumed", "sandbox", r.ID, "owner", r.Owner, "took", time.Since(started))
-	message := "sandbox resumed"
+	s.log.InfoContext(ctx, "sandbox resumed", "sandbox", r.ID, "owner", r.Owner, "took", time.Since(started))
+	message, kind := "sandbox resumed", "memory"
 	if !memoryRestored {
+		kind = "files"
 		message = "sandbox booted again with its files"
 	}
+	countStart(ctx, s.startTimes, r, kind, started)
 	s.note(ctx, r.ID, "info", message, map[string]string{"took": time.Since(started).Round(time.Millisecond).String()})
 	return r, nil
 }

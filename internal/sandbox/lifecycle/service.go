@@ -19,6 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/savedstate"
 	"github.com/crannog/crannog/internal/sandbox/warmpool"
 	"github.com/crannog/crannog/internal/sandbox/workspaces"
+	"github.com/crannog/crannog/internal/telemetry/metrics"
 )
 
 // Service carries out requests. It is safe for concurrent use, and several
@@ -47,6 +48,7 @@ type Service struct {
 	reconciler *reconciler
 	work       *background
 	pool       atomic.Pointer[warmpool.Pool] // nil keeps none
+	startTimes *metrics.Vector
 }
 
 // NewService creates a Service and starts its background work. Call Reconcile before serving, and
@@ -78,8 +80,8 @@ func NewService(d Deps) (*Service, error) {
 		store: d.Store, engines: engines{d.Engines, settings.AnyBoundary}, log: d.Log,
 		settings: settings, process: process{d.Process, d.Alive},
 		starts: starts{d.Admission, d.Room},
-		audit:  d.Audit,
-		work:   newBackground(), live: newLiveSandboxes(),
+		audit:  d.Audit, startTimes: d.StartTimes,
+		work: newBackground(), live: newLiveSandboxes(),
 	}
 	s.operations = newOperations(func() { s.pool.Load().Wake() })
 	s.deadlines = &deadlines{

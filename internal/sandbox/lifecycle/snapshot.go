@@ -91,7 +91,7 @@ func (s *Service) Snapshot(ctx context.Context, caller sandbox.Principal, ref st
 		return sandbox.Snapshot{}, err
 	}
 	s.live.update(r.ID, func(r *sandbox.Row) { r.At = n.ID })
-	s.log.Info("snapshot taken", "sandbox", r.ID, "snapshot", n.ID, "bytes", n.Bytes, "took", time.Since(n.CreatedAt))
+	s.log.InfoContext(ctx, "snapshot taken", "sandbox", r.ID, "snapshot", n.ID, "bytes", n.Bytes, "took", time.Since(n.CreatedAt))
 	s.note(ctx, r.ID, "info", "snapshot taken", map[string]string{"snapshot": n.ID, "name": n.Name})
 	s.states.RequestDeduplication()
 	n.OwnBytes = n.Bytes // until another one shares its data

@@ -118,7 +118,7 @@ func (s *Service) removeSnapshot(ctx context.Context, n sandbox.Stored) error {
 	if err := s.store.DeleteSnapshot(ctx, n.ID); err != nil {
 		return err
 	}
-	s.log.Info("snapshot removed", "snapshot", n.ID, "owner", n.Owner)
+	s.log.InfoContext(ctx, "snapshot removed", "snapshot", n.ID, "owner", n.Owner)
 	if s.states.Available() != nil {
 		return nil
 	}

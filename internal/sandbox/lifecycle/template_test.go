@@ -72,7 +72,8 @@ func realGuest(t *testing.T) option {
 func TestTemplateProgramRunsAtBoot(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "starts")
 	sh := func(text string) []string { return []string{"/bin/sh", "-c", strings.ReplaceAll(text, "FILE", file)} }
-	m := newTestTemplates(sandbox.Template{Start: &sandbox.Start{Command: sh("echo started >> FILE; exec sleep 600"), Ready: sh("test -e FILE")}})
+	// The probe takes away what each start leaves after its line, so the line is there when it succeeds.
+	m := newTestTemplates(sandbox.Template{Start: &sandbox.Start{Command: sh("echo started >> FILE; : > FILE.ready; exec sleep 600"), Ready: sh("rm FILE.ready")}})
 	r := newRig(t, realGuest(t), m.option)
 	wantStarts := func(want int) {
 		t.Helper()

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/crannog/crannog/internal/telemetry"
 )
 
 // Step is one step of a sequence. Its name is for people and describes its action, as in "attach
@@ -64,7 +66,10 @@ func Run(ctx context.Context, undoTime time.Duration, list ...Step) (err error) 
 	}()
 	for i, step := range list {
 		started = i + 1
-		if cause := step.Do(ctx); cause != nil {
+		spanned, span := telemetry.Start(ctx, step.Name)
+		cause := step.Do(spanned)
+		telemetry.End(span, cause)
+		if cause != nil {
 			failed := &Error{Step: step.Name, Cause: cause}
 			failed.Stuck, failed.Left = Undo(ctx, undoTime, list[:started]...)
 			return failed

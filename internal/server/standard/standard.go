@@ -32,6 +32,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/server"
 	"github.com/crannog/crannog/internal/store"
+	"github.com/crannog/crannog/internal/telemetry"
 )
 
 // Dispatch runs the role for which this process was started, if there is one, and then does not
@@ -77,6 +78,8 @@ type Options struct {
 	Images Images
 	// Packages configures the package cache.
 	Packages server.PackageOptions
+	// Tracing sends traces and figures; nil sends none.
+	Tracing *telemetry.Tracing
 	// HostEtc lists further paths of /etc that sandboxes see.
 	HostEtc []string
 }
@@ -216,6 +219,6 @@ func Open(ctx context.Context, o Options) (*server.Server, error) {
 		Programs:  []string{filepath.Join(o.State, "runtime"), filepath.Join(o.State, "guest"), runnerDir(o.State), javaScriptDir(o.State)},
 		Server:    o.Server, Domain: o.Domain, Version: o.Version, Starts: o.Starts, Pool: o.Pool, Webhook: o.Webhook, Connections: o.Connections, Frontends: o.Frontends,
 		Settings: o.Settings, SecretsKey: o.SecretsKey, SecretsExec: o.SecretsExec, Audit: o.Audit,
-		Packages: o.Packages,
+		Packages: o.Packages, Tracing: o.Tracing,
 	})
 }

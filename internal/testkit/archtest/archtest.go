@@ -39,6 +39,7 @@ var Folders = []Folder{
 	{"internal/guest", "the program in a sandbox that runs commands, and its client"},
 	{"internal/filetree", "trees of files: copying, comparing, git repositories, known tool files"},
 	{"internal/host", "resources of the host: memory, disk, timers, embedded programs"},
+	{"internal/telemetry", "traces, metrics, and logs with the IDs of traces"},
 	{"internal/config", "settings"},
 	{"internal/ids", "identifiers and tokens, and the format of a sandbox's ID"},
 	{"internal/fault", "error kinds that every interface shares"},

@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"hash"
@@ -8,10 +9,13 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/crannog/crannog/internal/audit"
 	"github.com/crannog/crannog/internal/audit/recording"
 	"github.com/crannog/crannog/internal/guest/client"
 	pb "github.com/crannog/crannog/internal/guest/gen/processpb"
+	"github.com/crannog/crannog/internal/telemetry"
 )
 
 // Numbers of output sources in a recording.
@@ -28,6 +32,7 @@ type command struct {
 	what      Started
 	started   time.Time
 	recording *recording.Recording
+	span      trace.Span
 
 	mu     sync.Mutex
 	pid    uint32
@@ -60,6 +65,7 @@ func (c *counter) sum() *Sum {
 // refuses the entry, or there is no disk space, the command does not run.
 func (t *Tap) begin(c Call, what Started) (*command, error) {
 	cmd := &command{tap: t, call: c, what: what, started: time.Now(), pid: what.PID}
+	_, cmd.span = telemetry.Start(trace.ContextWithSpan(context.Background(), c.parent), telemetry.Command, telemetry.Sandbox.String(c.Sandbox), telemetry.How.String(what.How))
 	argv := what.Argv
 	if what.How == HowCell {
 		argv = []string{what.Language, what.Code}
@@ -70,13 +76,17 @@ func (t *Tap) begin(c Call, what Started) (*command, error) {
 	})
 	if err != nil {
 		t.Log.Error("recording not started", "sandbox", c.Sandbox, "err", err)
-		return nil, unrecorded(err).err
+		err = unrecorded(err).err
+		telemetry.End(cmd.span, err)
+		return nil, err
 	}
 	cmd.what.N = cmd.recording.N()
 	err = t.Audit.Note(audit.Draft{Time: cmd.started, Kind: audit.CommandStarted, Sandbox: c.Sandbox, Actor: c.Actor, Data: cmd.what})
 	if err != nil {
 		cmd.keep(recording.Tail{Error: "record_unavailable"})
-		return nil, unrecorded(err).err
+		err = unrecorded(err).err
+		telemetry.End(cmd.span, err)
+		return nil, err
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -188,6 +198,11 @@ func (cmd *command) end(e Ended) {
 	e.N, e.DurationMS, e.Truncated = cmd.what.N, math.Round(now.Sub(cmd.started).Seconds()*1e6)/1e3, e.Truncated || cmd.recording.Truncated()
 	cmd.keep(recording.Tail{Ended: now, Exit: e.Exit, Error: e.Error, Lost: e.Lost})
 	t := cmd.tap
+	if e.Exit != nil {
+		cmd.span.SetAttributes(telemetry.ExitCode.Int(*e.Exit))
+	}
+	cmd.span.End()
+	t.Times.Observe(now.Sub(cmd.started), cmd.what.How, e.outcome())
 	t.note(audit.Draft{Time: now, Kind: audit.CommandEnded, Sandbox: cmd.call.Sandbox, Actor: cmd.call.Actor, Data: e})
 	t.mu.Lock()
 	delete(t.running[cmd.call.Sandbox], cmd)
@@ -199,6 +214,21 @@ func (cmd *command) end(e Ended) {
 		t.idle = nil
 	}
 	t.mu.Unlock()
+}
+
+// outcome is the label of a command's end in metrics.
+func (e Ended) outcome() string {
+	switch {
+	case e.TimedOut:
+		return "timeout"
+	case e.Exit != nil && *e.Exit == 0:
+		return "ok"
+	case e.Exit != nil:
+		return "failed"
+	case e.Lost:
+		return "lost"
+	}
+	return "error"
 }
 
 // keep ends the recording. If the recording is incomplete, the caller still gets the output.

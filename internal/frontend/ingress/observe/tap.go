@@ -13,11 +13,14 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/crannog/crannog/internal/audit"
 	"github.com/crannog/crannog/internal/audit/recording"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest/guestboot"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/telemetry/metrics"
 )
 
 // Deps are the dependencies of New. Audit, Recordings and Log are required.
@@ -28,6 +31,8 @@ type Deps struct {
 	// Survey writes events about changed files of a sandbox. It is called at the end of a cell of
 	// the interpreter, which the engine does not see as the end of a process. Nil disables it.
 	Survey func(ctx context.Context, sandbox string) error
+	// Times measures commands, with the labels how and outcome. It may be nil.
+	Times *metrics.Vector
 }
 
 // Tap observes requests. It is safe for concurrent use.
@@ -98,6 +103,8 @@ type Call struct {
 	Mask  *sandbox.Redactor
 
 	authorized bool // the request has the token
+	// parent is the span of the request.
+	parent trace.Span
 }
 
 // TokenActor is the actor of a request with a sandbox's token and no other identity.
@@ -158,7 +165,7 @@ func (t *Tap) visit(r *http.Request, c Call) (*Visit, *refusal) {
 		return nil, nil // other programs, with checks of their own
 	}
 	where := path.Clean("/" + r.URL.Path)
-	c.authorized = c.hasToken(r)
+	c.authorized, c.parent = c.hasToken(r), trace.SpanFromContext(r.Context())
 	v, no := t.observe(r, c, where)
 	if no == nil && !c.authorized {
 		v = t.recordUnauthorized(r, c, where, v)
