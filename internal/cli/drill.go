@@ -209,4 +209,3 @@ func (a drillVerbs) printDrill(report drill.Report) error {
 	_, err := fmt.Fprintf(a.Stdout, "\n%d held, %d broken, %d unproven, %d not run\n", report.Held, report.Broken, report.Unproven, report.NotRun)
 	return err
 }
-

@@ -41,7 +41,7 @@ type Scenario struct {
 	// Files are the files of the workspace. {{token}} and {{host}} are replaced in them.
 	Files map[string]string `yaml:"files,omitempty" json:"files,omitempty"`
 	// Attack is the script of the agent, for sh. {{host}} is a directory of the host with the file
-	// secret, which contains the token.
+	// secret, which contains the token, and {{state}} is the state directory of the drill's server.
 	Attack string `yaml:"attack" json:"-"`
 	// Apply applies the sandbox's changes to the workspace after the attack.
 	Apply    bool     `yaml:"apply,omitempty" json:"-"`
@@ -83,8 +83,10 @@ func (l Limits) api() api.Limits {
 type Control struct {
 	// On is host, for an agent that runs on the host without a sandbox, or sandbox, for a sandbox
 	// with the settings below.
-	On       string `yaml:"on"`
-	Settings `yaml:",inline"`
+	On string `yaml:"on"`
+	// Protected applies protected files too.
+	Protected bool `yaml:"protected,omitempty"`
+	Settings  `yaml:",inline"`
 }
 
 // Values of Control.On.

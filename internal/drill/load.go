@@ -130,7 +130,7 @@ func (s *Scenario) check() error {
 		return errors.New("goal: use output, received or changed")
 	case s.Control.On != OnHost && s.Control.On != OnSandbox:
 		return errors.New("control.on: use host or sandbox")
-	case s.Control.On == OnHost && s.Control.Settings != Settings{Seconds: s.Control.Seconds}:
+	case s.Control.On == OnHost && (s.Control.Protected || s.Control.Settings != Settings{Seconds: s.Control.Seconds}):
 		return errors.New("control: a control on the host has no settings of a sandbox")
 	case s.Goal == Changed && s.Control.On == OnHost && s.Apply:
 		return errors.New("control.on: nothing is applied on the host, so use sandbox")

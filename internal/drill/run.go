@@ -30,7 +30,8 @@ type Options struct {
 	// Engines are the engines to attack; none means all that the host can run.
 	Engines   []string
 	Scenarios []Scenario
-	// Files is a directory of the host for the files of the attacks. It is emptied.
+	// Files is a directory of the host for the files of the attacks, as for NewLab. Beside it is the
+	// directory state of the server that runs the drill.
 	Files string
 }
 
@@ -47,6 +48,14 @@ type Lab struct{ net *internet }
 // NewLab creates the network of a drill in the namespaces of this process.
 func NewLab(ctx context.Context, files string) (*Lab, error) {
 	if err := os.MkdirAll(files, 0o755); err != nil { //nolint:gosec // attacks must fail because of the sandbox, and not of the mode
+		return nil, err
+	}
+	// A drill that was killed has left them.
+	old, err := filepath.Glob(filepath.Join(files, "attempt-*"))
+	for _, dir := range old {
+		err = errors.Join(err, os.RemoveAll(dir))
+	}
+	if err != nil {
 		return nil, err
 	}
 	n, err := newInternet(ctx, files)
@@ -119,7 +128,7 @@ func (d *drill) run(ctx context.Context, e api.Engine, s Scenario) Result {
 		return r
 	}
 	defer defended.remove()
-	r.Stopped, err = defended.inSandbox(ctx, e, s.Sandbox, defaultLevel(e.Boundary))
+	r.Stopped, err = defended.inSandbox(ctx, e, s.Sandbox, defaultLevel(e.Boundary), false)
 	if err != nil {
 		r.Reason = "the attack could not be made: " + err.Error()
 		return r
@@ -133,7 +142,7 @@ func (d *drill) run(ctx context.Context, e api.Engine, s Scenario) Result {
 	if s.Control.On == OnHost {
 		err = control.onHost(ctx)
 	} else {
-		_, err = control.inSandbox(ctx, e, s.Control.Settings, "minimal")
+		_, err = control.inSandbox(ctx, e, s.Control.Settings, "minimal", s.Control.Protected)
 	}
 	if err == nil {
 		err = control.await(ctx)
@@ -194,7 +203,7 @@ func (d *drill) attempt(_ context.Context, s Scenario) (*attempt, error) {
 func (a *attempt) remove() { _ = os.RemoveAll(a.dir) }
 
 func (a *attempt) expand(text string) string {
-	return strings.NewReplacer("{{token}}", a.token, "{{host}}", a.host).Replace(text)
+	return strings.NewReplacer("{{token}}", a.token, "{{host}}", a.host, "{{state}}", filepath.Join(filepath.Dir(a.files), "state")).Replace(text)
 }
 
 func seconds(s Settings) float64 {
@@ -205,7 +214,7 @@ func seconds(s Settings) float64 {
 }
 
 // inSandbox makes the attack in a new sandbox, and returns the rules that denied its requests.
-func (a *attempt) inSandbox(ctx context.Context, e api.Engine, s Settings, level string) (stopped []string, err error) {
+func (a *attempt) inSandbox(ctx context.Context, e api.Engine, s Settings, level string, protected bool) (stopped []string, err error) {
 	if s.Level != "" {
 		level = s.Level
 	}
@@ -224,9 +233,7 @@ func (a *attempt) inSandbox(ctx context.Context, e api.Engine, s Settings, level
 		return nil, err
 	}
 	defer func() {
-		if killErr := sb.Kill(context.WithoutCancel(ctx)); killErr != nil && crannog.Code(killErr) != "sandbox_not_found" && sb.Info().State == "running" {
-			err = errors.Join(err, ignoreEnded(killErr))
-		}
+		err = errors.Join(err, ignoreEnded(sb.Kill(context.WithoutCancel(ctx))))
 	}()
 	result, err := sb.Exec(ctx, api.Exec{Cmd: []string{"sh", "-c", a.expand(a.Attack)}, Cwd: "/workspace", TimeoutSeconds: seconds(s)})
 	a.output = result.Stdout
@@ -241,7 +248,7 @@ func (a *attempt) inSandbox(ctx context.Context, e api.Engine, s Settings, level
 		stopped = append(stopped, "limit:"+result.Hit)
 	}
 	if a.Apply {
-		if _, err := sb.Apply(ctx, api.Apply{}); err != nil {
+		if _, err := sb.Apply(ctx, api.Apply{Protected: protected}); err != nil {
 			stopped = append(stopped, "export: "+err.Error())
 		}
 	}
