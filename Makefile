@@ -8,7 +8,7 @@ GOBUILD := GOGC=$(or $(GOGC),400) go build
 # The programs begin with internal/engine/gvisor/first, before the Go runtime.
 LDFLAGS := -s -w -E _crannog_entry -X gvisor.dev/gvisor/runsc/version.version=$(GVISOR) -X main.version=$(VERSION)
 
-.PHONY: help build console check test test-full tests-begin times check-format test-race test-race-most test-plain test-units test-sandboxes test-soak test-variants test-console test-npm test-e2b-old test-images test-browser-template test-containers test-dev test-upgrade test-browser test-clients test-e2b test-mcp test-pages test-long test-unified test-docker test-wasm test-build test-microvm test-jail test-escape test-drill lint vuln gen fuzz bench clean
+.PHONY: help build console check test test-full tests-begin times check-format test-race test-race-most test-plain test-units test-sandboxes test-soak test-variants test-console test-npm test-e2b-old test-images test-browser-template test-desktop test-containers test-dev test-upgrade test-browser test-clients test-e2b test-mcp test-pages test-long test-unified test-docker test-wasm test-build test-microvm test-jail test-escape test-drill lint vuln gen fuzz bench clean
 
 help: ## list targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -33,7 +33,7 @@ check: tests-begin check-format lint test-race-most test-plain test-console ## w
 test: tests-begin build check-format test-units test-console test-sandboxes test-clients ## every promise once; as root on a host with node and what .ci/run installs it skips nothing
 
 test-full: test ## also the tests that take too long for each change: soak, emulated kernel, other variants, fuzzing
-	CRANNOG_TEST_FULL=1 $(MAKE) --no-print-directory test-race test-soak test-unified test-variants test-build test-microvm test-jail test-escape test-drill test-e2b-old test-images test-browser-template test-containers test-dev test-upgrade test-pages test-long fuzz
+	CRANNOG_TEST_FULL=1 $(MAKE) --no-print-directory test-race test-soak test-unified test-variants test-build test-microvm test-jail test-escape test-drill test-e2b-old test-images test-browser-template test-desktop test-containers test-dev test-upgrade test-pages test-long fuzz
 
 # bin/timing runs the test programs and measures their processor time. CRANNOG_TIMES has the
 # measurements since tests-begin.
@@ -183,10 +183,13 @@ test-e2b-old: $(TIMING) bin/crannog ## the older SDK of E2B
 	CRANNOG_TEST_SDK=old $(TIMING) step tests/e2b-old tests/e2b/run.sh bin/crannog
 
 test-images: $(TIMING) bin/crannog ## a real Debian as an image, as root and unprivileged, from the mirror through the gateway
-	$(PROGRAM) $(GOTEST) -count=1 -timeout 90m -skip '^TestBrowserTemplate$$' ./tests/images
+	$(PROGRAM) $(GOTEST) -count=1 -timeout 90m -skip '^Test(Browser|Desktop)Template$$' ./tests/images
 
 test-browser-template: $(TIMING) bin/crannog ## the recipe browser, driven by Playwright and Puppeteer from npm
 	$(PROGRAM) $(GOTEST) -count=1 -timeout 60m -v -run '^TestBrowserTemplate$$' ./tests/images
+
+test-desktop: $(TIMING) bin/crannog ## the recipe desktop, driven by @e2b/desktop from npm
+	$(PROGRAM) $(GOTEST) -count=1 -timeout 60m -v -run '^TestDesktopTemplate$$' ./tests/images
 
 test-containers: $(TIMING) ## Docker, Compose and Podman in sandboxes of the recipe images/docker, which the test builds
 	CRANNOG_TEST_CONTAINERS=$${CRANNOG_TEST_CONTAINERS:-build} $(GOTEST) -count=1 -timeout 90m -run '^TestContainersInside$$' ./tests/causeway

@@ -31,7 +31,7 @@ func (m *meter) sandbox(id string) error {
 	if err != nil {
 		return err
 	}
-	_, used := threadsAndTime(append(p.stubs, p.sentry, p.gofer))
+	_, used := threadsAndTime(p.all())
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.sandboxes += used

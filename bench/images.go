@@ -20,7 +20,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
 	"github.com/crannog/crannog"
-	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/image/imagetest"
 )
 
@@ -63,11 +62,11 @@ func imageOf(rootTar string) (v1.Image, error) {
 
 // imageStarts measures cold starts: the time from the creation to the first output.
 func (b *bench) imageStarts(ctx context.Context, rootTar string, img v1.Image) (err error) {
-	client, err := b.local(ctx, "images-local")
+	srv, err := b.serve(ctx, b.crannog, "images-serve", "--pool", "off")
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, client.Close()) }()
+	defer func() { err = errors.Join(err, srv.close()) }()
 	tag, err := name.NewTag("debian:bench")
 	if err != nil {
 		return err
@@ -76,12 +75,18 @@ func (b *bench) imageStarts(ctx context.Context, rootTar string, img v1.Image) (
 	if err := tarball.WriteToFile(file, tag, img); err != nil {
 		return err
 	}
-	if _, err := client.ImportImage(ctx, api.ImportImage{Path: file}, func(api.ImageEvent) {}); err != nil {
-		return err
+	if out, err := exec.CommandContext(ctx, b.crannog, "--state", srv.state, "image", "import", "-q", file).CombinedOutput(); err != nil {
+		return fmt.Errorf("image import: %w: %s", err, out)
 	}
-	all := []contender{
-		lifeSandbox(nameHostView, client, crannog.Ephemeral()),
-		lifeSandbox(nameImage, client, crannog.Ephemeral(), crannog.Image("debian:bench")),
+	ofImage := crannog.Image("debian:bench")
+	all := []contender{lifeSandbox(nameHostView, srv.client), lifeSandbox(nameImage, srv.client, ofImage)}
+	if b.earlier != "" {
+		earlier, err := b.serve(ctx, b.earlier, "images-earlier", "--pool", "off")
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, earlier.close()) }()
+		all = append(all, lifeSandbox(nameHostView+withEarlier, earlier.client))
 	}
 	if found(b.runsc) {
 		root, state := filepath.Join(b.dir, "images-root"), filepath.Join(b.dir, "images-stock")
@@ -108,9 +113,13 @@ func (b *bench) imageStarts(ctx context.Context, rootTar string, img v1.Image) (
 		}
 		sec := table("images", what.title, "ms", part)
 		sec.against(nameHostView)
+		if b.earlier != "" {
+			sec.against(nameHostView+withEarlier, nameImage)
+			sec.target(nameImage, "≤ 0.85× "+nameHostView+withEarlier, func(r row) bool { return r.Ratio <= 0.85 })
+		}
 		b.report.add(sec)
 	}
-	return nil
+	return b.idleMemory(ctx, "of an image", srv, 12, ofImage)
 }
 
 // imagePulls measures pulls from a registry on this machine to files on its disk. The rates count

@@ -90,7 +90,7 @@ func parse(args []string, stderr io.Writer) (flags, error) {
 	set.StringVar(&f.crannog, "crannog", "bin/crannog", "`binary` under test")
 	set.StringVar(&f.own, "own-guest", "", "`binary` without the small guest inside, for the memory group")
 	set.StringVar(&f.runsc, "runsc", "", "stock runsc `binary` to compare with")
-	set.StringVar(&f.earlier, "earlier", "", "`binary` of an earlier build, with which the state group runs in turns instead of its other measurements")
+	set.StringVar(&f.earlier, "earlier", "", "`binary` of an earlier build, with which the groups state (instead of its other measurements) and images run in turns")
 	set.StringVar(&f.python, "python", "/usr/bin/python3", "the python3 that sandboxes see, run bare")
 	set.IntVar(&f.crowd, "crowd", 100, "`sandboxes` at once in the crowd group")
 	set.IntVar(&f.idle, "idle", 1000, "idle `sandboxes` in the thousand group")

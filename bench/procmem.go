@@ -16,8 +16,17 @@ import (
 
 // sandboxProcesses are the host processes of a sandbox by role.
 type sandboxProcesses struct {
-	sentry, gofer int
+	sentry, gofer int // gofer is 0 for a sandbox with a packed root, which needs no file server
 	stubs         []int
+}
+
+// all returns the processes that there are.
+func (p sandboxProcesses) all() []int {
+	out := append(slices.Clone(p.stubs), p.sentry)
+	if p.gofer > 0 {
+		out = append(out, p.gofer)
+	}
+	return out
 }
 
 // engineRecord returns the engine's file about a sandbox. Earlier versions, which this program
@@ -44,7 +53,7 @@ func processesOf(state, id string) (sandboxProcesses, error) {
 		return sandboxProcesses{}, err
 	}
 	p := sandboxProcesses{sentry: record.Sentry.PID, gofer: record.Gofer.PID}
-	if p.sentry <= 0 || p.gofer <= 0 {
+	if p.sentry <= 0 {
 		return p, fmt.Errorf("the engine's file about sandbox %s names no processes", id)
 	}
 	all, err := descendants(p.sentry)

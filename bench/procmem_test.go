@@ -2,6 +2,7 @@ package main
 
 import (
 	"compress/gzip"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -122,6 +123,10 @@ func TestProcessesOf(t *testing.T) {
 	write(`{"id":"abc","sentry":{"pid":0},"gofer":{"pid":0}}`)
 	if _, err := processesOf(state, "abc"); err == nil {
 		t.Error("processesOf accepted a file without processes")
+	}
+	write(fmt.Sprintf(`{"id":"abc","sentry":{"pid":%d},"gofer":{"pid":0}}`, os.Getpid()))
+	if p, err := processesOf(state, "abc"); err != nil || !slices.Contains(p.all(), os.Getpid()) || slices.Contains(p.all(), 0) {
+		t.Errorf("without a file server: %v, %v", p, err)
 	}
 	if _, err := processesOf(state, "other"); err == nil {
 		t.Error("processesOf accepted a sandbox without a file")

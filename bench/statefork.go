@@ -81,7 +81,7 @@ func forkCost(ctx context.Context, srv *server, source *crannog.Sandbox, count i
 	if err != nil {
 		return 0, err
 	}
-	processes := append(p.stubs, p.sentry, p.gofer)
+	processes := p.all()
 	_, before := threadsAndTime(processes)
 	m, err := newMeter(srv)
 	if err != nil {

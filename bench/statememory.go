@@ -156,7 +156,7 @@ func addPSS(s *scores, name, state, id string) error {
 	if err != nil {
 		return err
 	}
-	sum, err := pssOf(append(p.stubs, p.sentry, p.gofer)...)
+	sum, err := pssOf(p.all()...)
 	if err != nil {
 		return err
 	}

@@ -83,7 +83,7 @@ func (s *section) idleCost(ctx context.Context, srv *server, sandboxes []*cranno
 		if err != nil {
 			return err
 		}
-		processes := append(p.stubs, p.sentry, p.gofer)
+		processes := p.all()
 		one, err := pssOf(processes...)
 		if err != nil {
 			return err

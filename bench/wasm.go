@@ -1,13 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"time"
 
@@ -29,14 +26,17 @@ const wasi = new WASI({version: "preview1", args: ["hello"]});
 WebAssembly.instantiate(require("fs").readFileSync(process.argv[1]), wasi.getImportObject()).then(({instance}) => process.exit(wasi.start(instance)));`
 
 // wasmFigures compares a program in Go for WASI, in a live sandbox of the engine wasm, with the same
-// program in Node.js without a sandbox.
+// program in wazero's own command and in Node.js, both without a sandbox.
 func wasmFigures(ctx context.Context, b *bench) (err error) {
 	path := filepath.Join(b.dir, "hello.wasm")
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, "./bench/testdata/hello")
-	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("build a module: %w: %s", err, bytes.TrimSpace(out))
+	if err := buildGo(ctx, path, "./bench/testdata/hello", "GOOS=wasip1", "GOARCH=wasm"); err != nil {
+		return err
 	}
+	program := filepath.Join(b.dir, "wazero")
+	if err := buildGo(ctx, program, wazeroCommand); err != nil {
+		return err
+	}
+	wazero := []string{program, "run", "-cachedir", filepath.Join(b.dir, "wazero-cache"), path}
 	module, err := os.ReadFile(path)
 	if err != nil {
 		return err
@@ -54,7 +54,7 @@ func wasmFigures(ctx context.Context, b *bench) (err error) {
 	if err := sb.FS().WithContext(ctx).WriteFile("tmp/hello.wasm", module, 0o644); err != nil {
 		return err
 	}
-	all := []contender{byCall(nameModule, sb, "/tmp/hello.wasm")}
+	all := []contender{byCall(nameModule, sb, "/tmp/hello.wasm"), bare(nameWazero, wazero...)}
 	if found("node") {
 		all = append(all, bare(nameNodeWASI, "node", "--no-warnings", "-e", nodeWASI, path))
 	}
@@ -63,13 +63,16 @@ func wasmFigures(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	sec := table("wasm", "a program in Go for WASI that prints a line, through POST /v1/…/exec", "ms", s)
-	if sec.against(nameNodeWASI); sec.find(nameNodeWASI) != nil {
-		sec.target(nameModule, "≤ 2.00× "+nameNodeWASI, func(r row) bool { return r.Ratio <= 2 })
-	} else {
+	sec.against(nameWazero)
+	sec.target(nameModule, "≤ 2.00× "+nameWazero, func(r row) bool { return r.Ratio <= 2 })
+	if sec.find(nameNodeWASI) == nil {
 		sec.note("node is not installed, so its row is missing")
 	}
-	sec.note("Node compiles the module at each start, at first without optimisation. The server has compiled it once.")
+	sec.note("Node compiles the module at each start, at first without optimisation. The server and wazero have compiled it once.")
 	b.report.add(sec)
+	if err := b.wasmStartFigures(ctx, path, wazero); err != nil {
+		return err
+	}
 	return b.instantiateFigures(ctx, module)
 }
 

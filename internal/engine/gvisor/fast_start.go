@@ -109,7 +109,7 @@ func (q hookedPlatform) New(opts platform.Options) (platform.Platform, error) {
 	if q.started.Swap(true) {
 		occupied.Store(true)
 	} else {
-		runWhenIdle(time.Now, singleProcTime, func() { gomaxprocs.Add(extraProcs) })
+		runWhenIdle(time.Now, singleProcTime, func() { gomaxprocs.Add(kernelExtraProcs()) })
 		if isPrestarted(os.Args) {
 			time.AfterFunc(preheatDelay, func() { preheat(q.pages) })
 		}

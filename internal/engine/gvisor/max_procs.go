@@ -1,6 +1,9 @@
 package gvisor
 
-import "time"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // extraProcs is added to GOMAXPROCS, the number of goroutines that may run at once, in a sandbox's
 // kernel and its file server.
@@ -11,6 +14,22 @@ import "time"
 // host files, and one for our calls. They start to wait as soon as a sandbox runs. On two
 // processors, all programs of the sandbox would then wait for the monitor.
 const extraProcs = 6
+
+// extraProcsWithoutFiles is extraProcs for a kernel without a file server. Each further processor
+// costs memory for as long as the sandbox lives, because it allocates from blocks of its own.
+const extraProcsWithoutFiles = 2
+
+// withoutFileServer says that this process is the kernel of a sandbox without a file server.
+var withoutFileServer atomic.Bool
+
+// kernelExtraProcs is what this kernel adds. A kernel that was started before its sandbox is known
+// may get one with a file server.
+func kernelExtraProcs() int {
+	if withoutFileServer.Load() {
+		return extraProcsWithoutFiles
+	}
+	return extraProcs
+}
 
 // singleProcTime is how long after the creation of its platform a kernel runs without extraProcs.
 // During that time it drops capabilities on each of its threads, one after the other. Soon after,

@@ -98,5 +98,6 @@ func takeWrites(f *flag.FlagSet, annotations map[string]string) error {
 	passFlag.Value, storeFlag.Value = printedAs{passed, passed.String()}, printedAs{stores, stores.String()}
 	*passed = slices.Delete(*passed, at, at+1)
 	*stores = append(*stores, host)
+	withoutFileServer.Store(true)
 	return nil
 }

@@ -147,7 +147,12 @@ func content(module *os.File) ([]byte, error) {
 		return nil, fmt.Errorf("a module is a file of at most %d bytes", runner.MaxModule)
 	}
 	// It reads at its own offset, because the offset of the descriptor belongs to the sandbox.
-	return io.ReadAll(io.NewSectionReader(module, 0, info.Size()))
+	data := make([]byte, info.Size())
+	n, err := io.ReadFull(io.NewSectionReader(module, 0, info.Size()), data)
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		err = nil // the sandbox shortened it
+	}
+	return data[:n], err
 }
 
 // get returns the compiled module, and compiles it if it is not stored.

@@ -3,6 +3,7 @@ package runner
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"reflect"
 
 	"github.com/tetratelabs/wazero"
+	"golang.org/x/sys/unix"
 )
 
 // key identifies a compiled module. wazero derives it from the module's content, its own version
@@ -19,8 +21,14 @@ type key = [32]byte
 // store is the cache that wazero reads and writes. wazero itself offers only a directory, in which
 // every file would have to be trusted. A store contains only the module that this process received.
 type store struct {
-	key  key
-	code []byte
+	// key is the key of the outline, under which wazero finds the code.
+	key     key
+	outline []byte
+	code    []byte
+	// used is set when wazero has taken the code.
+	used bool
+	// mapped is the file with the key and the code.
+	mapped []byte
 	// out receives the compiled module. If it is nil, the module is dropped.
 	out io.Writer
 }
@@ -30,16 +38,15 @@ func (s *store) Get(k key) (io.ReadCloser, bool, error) {
 	if s.code == nil || k != s.key {
 		return nil, false, nil
 	}
+	s.used = true
 	return io.NopCloser(bytes.NewReader(s.code)), true, nil
 }
 
 // Add implements wazero's cache.
 func (s *store) Add(k key, code io.Reader) error {
+	s.key = k
 	if s.out == nil {
 		return nil
-	}
-	if _, err := s.out.Write(k[:]); err != nil {
-		return err
 	}
 	_, err := io.Copy(s.out, code)
 	return err
@@ -47,7 +54,7 @@ func (s *store) Add(k key, code io.Reader) error {
 
 // Delete implements wazero's cache.
 func (s *store) Delete(key) error {
-	s.code = nil
+	s.code, s.used = nil, false // wazero calls this if it does not take the code
 	return nil
 }
 
@@ -68,14 +75,46 @@ func (s *store) cache() (c wazero.CompilationCache, err error) {
 }
 
 // readStore reads a compiled module.
-func readStore(from io.Reader) (*store, error) {
-	s := &store{}
-	if _, err := io.ReadFull(from, s.key[:]); err != nil {
+func readStore(from *os.File) (*store, error) {
+	mapped, err := mapFile(from)
+	if err != nil {
 		return nil, err
 	}
-	var err error
-	s.code, err = io.ReadAll(from)
-	return s, err
+	s := &store{mapped: mapped}
+	rest := mapped[copy(s.key[:], mapped):]
+	if len(rest) <= sizeBytes {
+		s.close()
+		return nil, io.ErrUnexpectedEOF
+	}
+	size := int(binary.LittleEndian.Uint32(rest))
+	if rest = rest[sizeBytes:]; size >= len(rest) {
+		s.close()
+		return nil, io.ErrUnexpectedEOF
+	}
+	s.outline, s.code = bytes.Clone(rest[:size]), rest[size:]
+	return s, nil
+}
+
+// sizeBytes is the size of the number in front of the outline.
+const sizeBytes = 4
+
+// load loads the compiled module into a runtime that has the store as its cache. It returns nil if
+// wazero did not take the code, for example because the processor is another one.
+func (s *store) load(ctx context.Context, r wazero.Runtime) wazero.CompiledModule {
+	m, err := r.CompileModule(ctx, s.outline)
+	if err == nil && s.used {
+		return m
+	}
+	// Without the code, the outline would be compiled as it is, and every function of it traps.
+	return nil
+}
+
+// close releases the compiled module, after wazero has copied it.
+func (s *store) close() {
+	if s.mapped != nil {
+		_ = unix.Munmap(s.mapped) // it can only fail for memory that is not a mapping
+		s.mapped, s.code = nil, nil
+	}
 }
 
 // settings returns the configuration of every runtime. It must be the same when a module is
@@ -97,14 +136,44 @@ func compile(in io.Reader, out *os.File) error {
 	if err != nil {
 		return err
 	}
-	cache, err := (&store{out: out}).cache()
+	return writeCompiled(module, out)
+}
+
+// writeCompiled compiles a module and writes the file that readStore reads.
+func writeCompiled(module []byte, out io.Writer) error {
+	var code bytes.Buffer
+	if _, err := compileTo(&store{out: &code}, module); err != nil {
+		return err
+	}
+	short, err := outline(module)
 	if err != nil {
 		return err
 	}
-	ctx := context.Background()
-	r := wazero.NewRuntimeWithConfig(ctx, settings().WithCompilationCache(cache))
-	if _, err := r.CompileModule(ctx, module); err != nil {
-		return fmt.Errorf("compile: %w", err)
+	// wazero derives the key of the outline when it compiles it.
+	k, err := compileTo(&store{}, short)
+	if err != nil {
+		return err
+	}
+	head := append(k[:], binary.LittleEndian.AppendUint32(nil, uint32(len(short)))...)
+	for _, part := range [][]byte{head, short, code.Bytes()} {
+		if _, err := out.Write(part); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// compileTo compiles a module, so that wazero writes its code to the store, and returns its key.
+func compileTo(s *store, module []byte) (key, error) {
+	cache, err := s.cache()
+	if err != nil {
+		return key{}, err
+	}
+	ctx := context.Background()
+	r := wazero.NewRuntimeWithConfig(ctx, settings().WithCompilationCache(cache))
+	defer r.Close(ctx)
+	if _, err := r.CompileModule(ctx, module); err != nil {
+		return key{}, fmt.Errorf("compile: %w", err)
+	}
+	return s.key, nil
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -34,7 +33,7 @@ func pages(memory int64) uint32 {
 
 // run runs the module and returns the exit code.
 func (r request) run() int {
-	ctx := context.Background()
+	ctx := withLinearMemory(context.Background())
 	net, err := r.openNetwork()
 	if err != nil {
 		return printError(CodeInvalid, err)
@@ -47,7 +46,7 @@ func (r request) run() int {
 	if err := confine(tree.paths()); err != nil {
 		return printError(CodeInvalid, err)
 	}
-	runtime, compiled, err := r.load(ctx)
+	runtime, compiled, small, err := r.load(ctx)
 	if err == nil {
 		err = r.provideImports(ctx, runtime, compiled, net)
 	}
@@ -58,8 +57,7 @@ func (r request) run() int {
 	if err != nil {
 		return printError(CodeInvalid, err)
 	}
-	// Memory that the compiler used is now available to the module.
-	debug.FreeOSMemory()
+	endLoad(small)
 	// From here on, the module's code runs. No memory becomes executable after this.
 	if err := refuseNewCode(); err != nil {
 		return printError(CodeInvalid, err)
@@ -78,35 +76,42 @@ func (r request) run() int {
 	return 0
 }
 
-// load compiles the module or loads its compiled form.
-func (r request) load(ctx context.Context) (wazero.Runtime, wazero.CompiledModule, error) {
+// load compiles the module or loads its compiled form. It reports whether the module is small.
+func (r request) load(ctx context.Context) (runtime wazero.Runtime, module wazero.CompiledModule, small bool, err error) {
 	file := os.NewFile(r.module, "module")
 	defer file.Close()
-	data, err := readModule(file)
-	if err != nil {
-		return nil, nil, err
+	if small, err = r.tuneCollector(file); err != nil {
+		return nil, nil, small, err
 	}
 	cached := &store{}
 	if r.compiled {
 		compiled := os.NewFile(r.module+1, "compiled")
 		defer compiled.Close()
 		if cached, err = readStore(compiled); err != nil {
-			return nil, nil, fmt.Errorf("read the compiled module: %w", err)
+			return nil, nil, small, fmt.Errorf("read the compiled module: %w", err)
 		}
+		defer cached.close()
 	}
 	cache, err := cached.cache()
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, small, err
 	}
-	// The whole address space of the memory is reserved at the start, so growing memory is not
-	// copied. Only pages that the module writes occupy physical memory.
 	config := settings().WithCompilationCache(cache).WithMemoryLimitPages(pages(r.memory)).WithMemoryCapacityFromMax(true)
-	runtime := wazero.NewRuntimeWithConfig(ctx, config)
+	runtime = wazero.NewRuntimeWithConfig(ctx, config)
 	if _, err := wasi_snapshot_preview1.Instantiate(ctx, runtime); err != nil {
-		return nil, nil, err
+		return nil, nil, small, err
 	}
-	compiled, err := runtime.CompileModule(ctx, data)
-	return runtime, compiled, err
+	if r.compiled {
+		if module = cached.load(ctx, runtime); module != nil {
+			return runtime, module, small, nil
+		}
+	}
+	data, err := readModuleFile(file)
+	if err != nil {
+		return nil, nil, small, err
+	}
+	module, err = runtime.CompileModule(ctx, data)
+	return runtime, module, small, err
 }
 
 // provideImports provides the functions that the module imports in addition to those of WASI, and

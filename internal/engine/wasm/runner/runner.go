@@ -4,6 +4,7 @@
 package runner
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -136,11 +137,27 @@ func (r *request) set(arg string) error {
 	return nil
 }
 
-// readModule reads a whole module.
+// readModuleFile reads a whole module into memory, because the sandbox can change the file.
+func readModuleFile(f *os.File) ([]byte, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	data := bytes.NewBuffer(make([]byte, 0, min(max(info.Size(), 0), MaxModule)+bytes.MinRead))
+	_, err = data.ReadFrom(io.LimitReader(f, MaxModule+1))
+	return data.Bytes(), checkModuleSize(data.Len(), err)
+}
+
+// readModule reads a whole module from a pipe.
 func readModule(from io.Reader) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(from, MaxModule+1))
-	if err == nil && len(data) > MaxModule {
+	return data, checkModuleSize(len(data), err)
+}
+
+// checkModuleSize returns an error for a module that is too large, or that could not be read.
+func checkModuleSize(size int, err error) error {
+	if err == nil && size > MaxModule {
 		err = fmt.Errorf("the module is larger than %d bytes", MaxModule)
 	}
-	return data, err
+	return err
 }

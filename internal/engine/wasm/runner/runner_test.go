@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -222,13 +223,7 @@ func TestConfineRemovesRights(t *testing.T) {
 func compileModule(t testing.TB, module []byte) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	cache, err := (&store{out: &out}).cache()
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := wazero.NewRuntimeWithConfig(t.Context(), settings().WithCompilationCache(cache))
-	defer r.Close(context.Background())
-	if _, err := r.CompileModule(t.Context(), module); err != nil {
+	if err := writeCompiled(module, &out); err != nil {
 		t.Fatal(err)
 	}
 	return out.Bytes()
@@ -240,30 +235,121 @@ var (
 	trapping = []byte("\x00asm\x01\x00\x00\x00\x01\x04\x01\x60\x00\x00\x03\x02\x01\x00\x07\x0a\x01\x06_start\x00\x00\x0a\x05\x01\x03\x00\x00\x0b")
 )
 
-// This version of wazero accepts a store, and uses the compiled code only for its own module.
+// This version of wazero accepts a store, and uses the compiled code only under its own key.
 func TestStoreIsUsedByWazero(t *testing.T) {
-	code := compileModule(t, tiny)
-	call := func(module []byte, known *store) (used bool, err error) {
+	code := compileModule(t, trapping)
+	run := func(change func(*store)) (loaded bool, err error) {
+		known, err := readStore(fileOf(t, code))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer known.close()
+		change(known)
 		cache, err := known.cache()
 		if err != nil {
 			t.Fatal(err)
 		}
-		var added bytes.Buffer
-		known.out = &added
 		r := wazero.NewRuntimeWithConfig(t.Context(), settings().WithCompilationCache(cache).WithMemoryLimitPages(1))
 		defer r.Close(context.Background())
-		_, err = r.Instantiate(t.Context(), module)
-		return added.Len() == 0, err
+		m := known.load(t.Context(), r)
+		if m == nil {
+			return false, nil
+		}
+		instance, err := r.InstantiateModule(t.Context(), m, wazero.NewModuleConfig().WithStartFunctions())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = instance.ExportedFunction("_start").Call(t.Context())
+		return true, err
 	}
-	known, err := readStore(bytes.NewReader(code))
+	if loaded, err := run(func(*store) {}); !loaded || err == nil {
+		t.Errorf("the stored module: loaded %t, %v; want its trap", loaded, err)
+	}
+	code = compileModule(t, tiny)
+	if loaded, err := run(func(*store) {}); !loaded || err != nil {
+		t.Errorf("the stored module: loaded %t, %v; its outline would trap", loaded, err)
+	}
+	for name, change := range map[string]func(*store){
+		"another key":      func(s *store) { s.key[0] ^= 1 },
+		"another outline":  func(s *store) { s.outline = bytes.Replace(s.outline, []byte("_start"), []byte("_other"), 1) },
+		"another wazero":   func(s *store) { s.code = bytes.Replace(s.code, []byte("WAZEVO"), []byte("WAZEVX"), 1) },
+		"a changed code":   func(s *store) { s.code = append(bytes.Clone(s.code[:len(s.code)-6]), "broken"...) },
+		"a shortened code": func(s *store) { s.code = s.code[:len(s.code)/2] },
+		"no outline":       func(s *store) { s.outline = nil },
+	} {
+		if loaded, err := run(change); loaded {
+			t.Errorf("%s: it is loaded, and returns %v", name, err)
+		}
+	}
+}
+
+// An outline is a module with the same functions, and no code of them.
+func TestOutline(t *testing.T) {
+	short, err := outline(tiny)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if used, err := call(tiny, known); !used || err != nil {
-		t.Errorf("its own module: used %t, %v", used, err)
+	if want := bytes.Replace(tiny, []byte("\x0a\x04\x01\x02\x00\x0b"), []byte("\x0a\x05\x01\x03\x00\x00\x0b"), 1); !bytes.Equal(short, want) {
+		t.Errorf("the outline is %q, want %q", short, want)
 	}
-	if used, err := call(trapping, known); used || err == nil {
-		t.Errorf("a different module: used %t, %v", used, err)
+	for _, bad := range []string{"", "\x00asm", "\x00asm\x01\x00\x00\x00\x0a", "\x00asm\x01\x00\x00\x00\x0a\x05\x01", "\x00asm\x01\x00\x00\x00\x0a\x01\x7f", "\x00asm\x01\x00\x00\x00\x01\xff\xff\xff\xff\xff\xff"} {
+		if short, err := outline([]byte(bad)); err == nil {
+			t.Errorf("the module %q has the outline %q", bad, short)
+		}
+	}
+}
+
+// P87: a compiled module that is not complete is refused.
+func TestStoreRefusesShortFiles(t *testing.T) {
+	code := compileModule(t, tiny)
+	for _, size := range []int{0, 1, len(key{}), len(key{}) + sizeBytes, len(key{}) + sizeBytes + 1} {
+		if _, err := readStore(fileOf(t, code[:size])); err == nil {
+			t.Errorf("a file of %d bytes is accepted as a compiled module", size)
+		}
+	}
+	s, err := readStore(fileOf(t, code))
+	if err != nil {
+		t.Fatalf("the whole file: %v", err)
+	}
+	s.close()
+}
+
+// fileOf returns an open file with a content.
+func fileOf(t *testing.T, content []byte) *os.File {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "compiled")
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// A memory of a module is reserved as a whole, so that it never moves, and is not part of Go's heap.
+func TestLinearMemory(t *testing.T) {
+	const most = 1 << 30
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	m := &linearMemory{most: most}
+	defer m.Free()
+	first := m.Reallocate(pageBytes)
+	first[0] = 1
+	grown := m.Reallocate(most)
+	if len(first) != pageBytes || len(grown) != most || &first[0] != &grown[0] || grown[0] != 1 {
+		t.Errorf("grown from %d to %d bytes: the memory moved or lost its content", len(first), len(grown))
+	}
+	if m.Reallocate(most+1) != nil {
+		t.Error("the memory grew beyond its maximum")
+	}
+	if runtime.ReadMemStats(&after); after.HeapAlloc > before.HeapAlloc+most/2 {
+		t.Errorf("the heap grew from %d to %d bytes", before.HeapAlloc, after.HeapAlloc)
+	}
+	if empty := (&linearMemory{}).Reallocate(0); empty == nil || len(empty) != 0 {
+		t.Errorf("a memory without pages is %v", empty)
 	}
 }
 
@@ -291,6 +377,7 @@ func FuzzModule(f *testing.F) {
 		ctx := t.Context()
 		r := wazero.NewRuntimeWithConfig(ctx, settings().WithMemoryLimitPages(16))
 		defer r.Close(context.Background())
+		_, _ = outline(module) // it may not panic either
 		compiled, err := r.CompileModule(ctx, module)
 		if (compiled == nil) == (err == nil) {
 			t.Errorf("the compiler returned the module %v and the error %v, want one of them", compiled, err)

@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"syscall"
@@ -50,7 +49,7 @@ type worker struct {
 
 // serve runs the worker until its requests end.
 func (r request) serve() int {
-	if err := r.serveWorker(context.Background()); err != nil {
+	if err := r.serveWorker(withLinearMemory(context.Background())); err != nil {
 		return printError(CodeInvalid, err)
 	}
 	return 0
@@ -98,7 +97,7 @@ func (r request) serveWorker(ctx context.Context) error {
 
 // start starts the instance of QuickJS.
 func (w *worker) start(ctx context.Context, r request, tree *tree) error {
-	runtime, compiled, err := r.load(ctx)
+	runtime, compiled, small, err := r.load(ctx)
 	if err != nil {
 		return fmt.Errorf("QuickJS: %w", err)
 	}
@@ -114,7 +113,7 @@ func (w *worker) start(ctx context.Context, r request, tree *tree) error {
 	} else {
 		config = config.WithSysWalltime().WithSysNanotime().WithRandSource(rand.Reader)
 	}
-	debug.FreeOSMemory()
+	endLoad(small)
 	// From here on, the code of the context can run.
 	if err := refuseNewCode(); err != nil {
 		return err
