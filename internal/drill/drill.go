@@ -43,6 +43,10 @@ type Scenario struct {
 	// Attack is the script of the agent, for sh. {{host}} is a directory of the host with the file
 	// secret, which contains the token, and {{state}} is the state directory of the drill's server.
 	Attack string `yaml:"attack" json:"-"`
+	// Works is a script that must succeed in the sandbox before the attack. It uses the same tools
+	// harmlessly. Needed if the control is on the host, which does not show that the attack could
+	// work in a sandbox.
+	Works string `yaml:"works,omitempty" json:"-"`
 	// Apply applies the sandbox's changes to the workspace after the attack.
 	Apply    bool     `yaml:"apply,omitempty" json:"-"`
 	Sandbox  Settings `yaml:"sandbox,omitempty" json:"-"`
@@ -103,8 +107,8 @@ const (
 	Held Verdict = "held"
 	// Broken means that the attack succeeded.
 	Broken Verdict = "broken"
-	// Unproven means that the attack failed in the control too, or that a sandbox could not be
-	// created, so that the drill proves nothing.
+	// Unproven means that the attack failed in the control too, that its tools do not work in the
+	// sandbox, or that a sandbox could not be created, so that the drill proves nothing.
 	Unproven Verdict = "unproven"
 	// NotRun means that the scenario cannot run on this engine or host.
 	NotRun Verdict = "not run"

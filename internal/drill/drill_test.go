@@ -27,7 +27,7 @@ func TestScenariosAreComplete(t *testing.T) {
 }
 
 func TestParseRefuses(t *testing.T) {
-	const good = "name: x\nkind: k\ntitle: t\ndefence: d\ngoal: output\nattack: a\ncontrol: {on: host}\n"
+	const good = "name: x\nkind: k\ntitle: t\ndefence: d\ngoal: output\nworks: w\nattack: a\ncontrol: {on: host}\n"
 	if _, err := Parse([]byte(good)); err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func TestParseRefuses(t *testing.T) {
 		"", good + "polcy: x\n", good + "---\nname: y\n", strings.Replace(good, "name: x", "name: ../x", 1),
 		strings.Replace(good, "goal: output", "goal: none", 1), strings.Replace(good, "on: host", "on: nowhere", 1),
 		strings.Replace(good, "on: host", "on: host, net: open", 1), strings.Replace(good, "attack: a", "attack: ''", 1),
-		good + "files: {../x: y}\n",
+		good + "files: {../x: y}\n", strings.Replace(good, "works: w\n", "", 1), strings.Replace(good, "works: w", "works: echo {{token}}", 1),
 	} {
 		if _, err := Parse([]byte(bad)); err == nil {
 			t.Errorf("%q was accepted", bad)
@@ -53,7 +53,7 @@ func TestUserScenarios(t *testing.T) {
 	if _, err := Load(dir); !errors.Is(err, ErrOptions) {
 		t.Errorf("an empty directory: %v, want ErrOptions", err)
 	}
-	const text = "name: mine\nkind: k\ntitle: t\ndefence: d\ngoal: output\nattack: a\ncontrol: {on: host}\n"
+	const text = "name: mine\nkind: k\ntitle: t\ndefence: d\ngoal: output\nworks: w\nattack: a\ncontrol: {on: host}\n"
 	write("mine.yaml", text)
 	all, err := Load(dir)
 	if err != nil {

@@ -130,6 +130,10 @@ func (s *Scenario) check() error {
 		return errors.New("goal: use output, received or changed")
 	case s.Control.On != OnHost && s.Control.On != OnSandbox:
 		return errors.New("control.on: use host or sandbox")
+	case s.Control.On == OnHost && s.Works == "":
+		return errors.New("works: a control on the host does not show that the attack's tools work in a sandbox, so a script for that is needed")
+	case strings.Contains(s.Works, "{{"):
+		return errors.New("works: a proof must not have the token")
 	case s.Control.On == OnHost && (s.Control.Protected || s.Control.Settings != Settings{Seconds: s.Control.Seconds}):
 		return errors.New("control: a control on the host has no settings of a sandbox")
 	case s.Goal == Changed && s.Control.On == OnHost && s.Apply:

@@ -2,14 +2,12 @@ package drill
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/crannog/crannog"
@@ -128,7 +126,7 @@ func (d *drill) run(ctx context.Context, e api.Engine, s Scenario) Result {
 		return r
 	}
 	defer defended.remove()
-	r.Stopped, err = defended.inSandbox(ctx, e, s.Sandbox, defaultLevel(e.Boundary), false)
+	r.Stopped, err = defended.inSandbox(ctx, e, s.Sandbox, defaultLevel(e.Boundary), true)
 	if err != nil {
 		r.Reason = "the attack could not be made: " + err.Error()
 		return r
@@ -142,7 +140,7 @@ func (d *drill) run(ctx context.Context, e api.Engine, s Scenario) Result {
 	if s.Control.On == OnHost {
 		err = control.onHost(ctx)
 	} else {
-		_, err = control.inSandbox(ctx, e, s.Control.Settings, "minimal", s.Control.Protected)
+		_, err = control.inSandbox(ctx, e, s.Control.Settings, "minimal", false)
 	}
 	if err == nil {
 		err = control.await(ctx)
@@ -170,157 +168,4 @@ func defaultLevel(boundary string) string {
 		return "light"
 	}
 	return "standard"
-}
-
-// attempt is one run of an attack.
-type attempt struct {
-	*drill
-	Scenario
-	token, dir, workspace, host string
-	output                      string
-}
-
-// attempt prepares the files of an attack, with a token of its own.
-func (d *drill) attempt(_ context.Context, s Scenario) (*attempt, error) {
-	dir, err := os.MkdirTemp(d.files, "attempt-")
-	if err != nil {
-		return nil, err
-	}
-	a := &attempt{drill: d, Scenario: s, dir: dir, token: "drill" + strings.ToLower(rand.Text()), workspace: filepath.Join(dir, "workspace"), host: filepath.Join(dir, "host")}
-	//nolint:gosec // every user may read the host's secret: only the sandbox protects it
-	err = errors.Join(os.Chmod(dir, 0o755), os.Mkdir(a.workspace, 0o755), os.Mkdir(a.host, 0o755),
-		os.WriteFile(filepath.Join(a.host, "secret"), []byte(a.token+"\n"), 0o644))
-	for name, text := range s.Files {
-		file := filepath.Join(a.workspace, name)
-		err = errors.Join(err, os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(a.expand(text)), 0o755)) //nolint:gosec // as above
-	}
-	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
-	}
-	return a, nil
-}
-
-func (a *attempt) remove() { _ = os.RemoveAll(a.dir) }
-
-func (a *attempt) expand(text string) string {
-	return strings.NewReplacer("{{token}}", a.token, "{{host}}", a.host, "{{state}}", filepath.Join(filepath.Dir(a.files), "state")).Replace(text)
-}
-
-func seconds(s Settings) float64 {
-	if s.Seconds > 0 {
-		return s.Seconds
-	}
-	return attackSeconds
-}
-
-// inSandbox makes the attack in a new sandbox, and returns the rules that denied its requests.
-func (a *attempt) inSandbox(ctx context.Context, e api.Engine, s Settings, level string, protected bool) (stopped []string, err error) {
-	if s.Level != "" {
-		level = s.Level
-	}
-	options := []crannog.CreateOption{
-		crannog.Engine(e.Name), crannog.Level(level), crannog.Timeout(lifetime), crannog.Ephemeral(),
-		crannog.Workspace(a.workspace), crannog.Limits(s.Limits.api()),
-	}
-	if s.Net != "" {
-		options = append(options, crannog.Net(s.Net))
-	}
-	if s.Policy != "" {
-		options = append(options, crannog.Policy(s.Policy))
-	}
-	sb, err := a.client.Create(ctx, options...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		err = errors.Join(err, ignoreEnded(sb.Kill(context.WithoutCancel(ctx))))
-	}()
-	result, err := sb.Exec(ctx, api.Exec{Cmd: []string{"sh", "-c", a.expand(a.Attack)}, Cwd: "/workspace", TimeoutSeconds: seconds(s)})
-	a.output = result.Stdout
-	if err != nil {
-		// An attack may end its own sandbox, which is not an error of the drill.
-		if _, again := a.client.Engines(ctx); again != nil || !ended(err) {
-			return nil, err
-		}
-		return []string{"the sandbox ended"}, nil
-	}
-	if result.Hit != api.HitNone {
-		stopped = append(stopped, "limit:"+result.Hit)
-	}
-	if a.Apply {
-		if _, err := sb.Apply(ctx, api.Apply{Protected: protected}); err != nil {
-			stopped = append(stopped, "export: "+err.Error())
-		}
-	}
-	if sb.Info().Network.Attached {
-		err = sb.Flows(ctx, crannog.FlowOptions{Denied: true}, func(f api.FlowRecord) error {
-			if !f.Probe && !slices.Contains(stopped, f.Rule) {
-				stopped = append(stopped, f.Rule)
-			}
-			return nil
-		})
-	}
-	return stopped, err
-}
-
-// ended reports whether an error means that the sandbox has ended.
-func ended(err error) bool {
-	return slices.Contains([]string{"sandbox_not_running", "sandbox_ended", "sandbox_stopped", "guest_lost", "sandbox_lost", "oom"}, crannog.Code(err))
-}
-
-func ignoreEnded(err error) error {
-	if ended(err) {
-		return nil
-	}
-	return err
-}
-
-// onHost makes the attack without a sandbox, inside the drill's namespaces.
-func (a *attempt) onHost(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(seconds(a.Control.Settings)*float64(time.Second)))
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "sh", "-c", a.expand(a.Attack)) //nolint:gosec // a scenario is a script
-	cmd.Dir = a.workspace
-	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + a.dir}
-	cmd.WaitDelay = time.Second
-	out, err := cmd.Output()
-	a.output = string(out)
-	if _, exit := errors.AsType[*exec.ExitError](err); exit {
-		return nil // the goal decides
-	}
-	return err
-}
-
-// await waits until a control has reached its goal.
-func (a *attempt) await(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, arrival)
-	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		ok, err := a.succeeded()
-		if ok || err != nil {
-			return err
-		}
-		if a.Goal != Received {
-			return errors.New("the attack did not reach its goal without the defence either, so it proves nothing")
-		}
-		select {
-		case <-ctx.Done():
-			return errors.New("no server received the token without the defence either, so it proves nothing")
-		case <-tick.C:
-		}
-	}
-}
-
-// succeeded reports whether the attack reached its goal.
-func (a *attempt) succeeded() (bool, error) {
-	switch a.Goal {
-	case Received:
-		return a.net.got(a.token), nil
-	case Changed:
-		return containsToken(a.workspace, a.token)
-	default:
-		return strings.Contains(a.output, a.token), nil
-	}
 }
