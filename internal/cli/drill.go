@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -51,7 +49,7 @@ func (a drillVerbs) command() *cobra.Command {
 	fl := cmd.Flags()
 	fl.StringSliceVar(&f.engines, "engine", nil, "`engines` to attack, separated by commas; all if absent. May be repeated")
 	fl.StringVar(&f.junit, "junit", "", "also write the results to this `file`, as JUnit XML")
-	fl.BoolVar(&f.inside, "inside", false, "run in the namespaces of this process")
+	fl.BoolVar(&f.inside, "inside", false, "this process was started by crannog drill in new namespaces")
 	_ = fl.MarkHidden("inside")
 	f.add(cmd)
 	cmd.AddCommand(a.listCommand())
@@ -113,6 +111,13 @@ func (a drillVerbs) drill(ctx context.Context, f drillFlags) error {
 	if !f.inside {
 		return a.startInside(ctx)
 	}
+	if err := drill.Separate(); err != nil {
+		return fail("run the drill", fault.New(fault.Denied, "drill_not_separate", err.Error())).
+			hint("crannog drill, without --inside")
+	}
+	if drill.First() {
+		return a.runFirst()
+	}
 	report, err := a.runInside(ctx, f, scenarios)
 	if err != nil {
 		return err
@@ -131,23 +136,32 @@ func (a drillVerbs) drill(ctx context.Context, f drillFlags) error {
 	return nil
 }
 
-// startInside starts this program again with the same arguments in new network and mount
-// namespaces. They end with it, whatever ends it.
+// startInside starts this program again with the same arguments in namespaces of its own, which end
+// with this process, whatever ends it.
 func (a drillVerbs) startInside(ctx context.Context) error {
-	return interruptible(ctx, func(context.Context) error {
-		// The child gets the interrupts of the terminal too, and ends its sandboxes.
-		cmd := exec.CommandContext(context.WithoutCancel(ctx), "/proc/self/exe", append(append([]string{}, a.args...), "--inside")...) //nolint:gosec // this program
-		cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = a.Stdin, a.Stdout, a.Stderr, a.vars
-		cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS}
-		err := cmd.Run()
-		if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.Exited() {
-			return exitCode(exit.ExitCode())
-		}
+	return interruptible(ctx, func(ctx context.Context) error {
+		args := append(append([]string{}, a.args...), "--inside")
+		code, err := drill.Start(ctx, args, a.vars, a.Stdin, a.Stdout, a.Stderr)
 		if err != nil {
-			return fail("start the drill in namespaces of its own", err)
+			return fail("run the drill in namespaces of its own", err)
+		}
+		if code != 0 {
+			return exitCode(code)
 		}
 		return nil
 	})
+}
+
+// runFirst runs the first process of the drill's namespaces.
+func (a drillVerbs) runFirst() error {
+	code, err := drill.RunFirst(a.args, a.vars)
+	if err != nil {
+		return fail("prepare the drill's namespaces", err).hint("crannog drill, without --inside")
+	}
+	if code != 0 {
+		return exitCode(code)
+	}
+	return nil
 }
 
 func (a drillVerbs) runInside(ctx context.Context, f drillFlags, scenarios []drill.Scenario) (report drill.Report, err error) {

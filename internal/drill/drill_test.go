@@ -3,10 +3,17 @@ package drill
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest/client"
 )
 
 func TestScenariosAreComplete(t *testing.T) {
@@ -103,6 +110,53 @@ func TestJUnitCountsEachVerdict(t *testing.T) {
 	for _, want := range []string{`tests="4" failures="1" errors="1" skipped="1"`, "<failure", "<error", "<skipped", "&lt;why&gt;"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%s lacks %q", b.String(), want)
+		}
+	}
+}
+
+// The test's process has no descriptors of a parent's namespaces, as somebody who passes --inside by
+// hand. tests/drill shows that a drill started by Start is separate.
+func TestSeparateRefusesHost(t *testing.T) {
+	if err := Separate(); !errors.Is(err, ErrNotSeparate) {
+		t.Errorf("without descriptors: %v, want ErrNotSeparate", err)
+	}
+}
+
+// An attack that ends its sandbox has failed only if what it looks at is outside.
+func TestAttackEndsItsSandbox(t *testing.T) {
+	state := "stopped"
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"id": "i1", "state": %q}`, state)
+	}))
+	defer server.Close()
+	c, err := crannog.New(crannog.URL(server.URL), crannog.Key("k"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	sb, err := c.Get(t.Context(), "i1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost := &crannog.Error{Kind: string(fault.Unavailable), Code: client.CodeLost, Message: "lost"}
+	other := &crannog.Error{Kind: string(fault.Invalid), Code: "bad", Message: "bad"}
+	for _, c := range []struct {
+		state string
+		s     Scenario
+		cause error
+		held  bool
+	}{
+		{"stopped", Scenario{Goal: Received}, lost, true},
+		{"stopped", Scenario{Goal: Changed}, lost, true},
+		{"stopped", Scenario{Goal: Output}, lost, false},
+		{"stopped", Scenario{Goal: Changed, Apply: true}, lost, false},
+		{"running", Scenario{Goal: Received}, other, false},
+	} {
+		state = c.state
+		stopped, err := (&attempt{Scenario: c.s}).ended(t.Context(), sb, c.cause)
+		if held := err == nil && len(stopped) == 1; held != c.held || !held && !errors.Is(err, c.cause) {
+			t.Errorf("%s, %+v: %v %v, want held %v", c.state, c.s, stopped, err, c.held)
 		}
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 
@@ -28,7 +27,7 @@ const (
 	internetAddress = "44.255.254.1"
 	intranetAddress = "10.99.0.1"
 	metadataAddress = "169.254.169.254"
-	loopbackService = "127.0.0.1:7070"
+	loopbackService = "127.0.0.1:80"
 )
 
 // hosts has the addresses of names below drill.test that differ from internetAddress.
@@ -47,15 +46,11 @@ type internet struct {
 }
 
 // newInternet connects the network namespace of this process to a new one with the servers. files
-// is a directory for the resolver's settings. The process must have been started in new network and
-// mount namespaces, so that nothing of the host changes.
+// is a directory for the resolver's settings. The process must have been started by Start, so that
+// nothing of the host changes.
 func newInternet(ctx context.Context, files string) (*internet, error) {
-	links, err := netlink.LinkList()
-	if err != nil {
-		return nil, fmt.Errorf("list the network interfaces: %w", err)
-	}
-	if slices.ContainsFunc(links, func(l netlink.Link) bool { return l.Attrs().Name != "lo" && l.Attrs().Flags&net.FlagUp != 0 }) {
-		return nil, errors.New("this process has the host's network namespace: start crannog drill")
+	if err := Separate(); err != nil {
+		return nil, err
 	}
 	if err := useResolver(files); err != nil {
 		return nil, err
@@ -88,9 +83,6 @@ func newInternet(ctx context.Context, files string) (*internet, error) {
 
 // useResolver makes the names of the drill resolve for this process and its children.
 func useResolver(files string) error {
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("separate the mounts from the host's: %w", err)
-	}
 	for name, text := range map[string]string{"resolv.conf": "nameserver " + nameServer + "\n", "hosts": "127.0.0.1 localhost\n"} {
 		from := filepath.Join(files, name)
 		if err := os.WriteFile(from, []byte(text), 0o644); err != nil { //nolint:gosec // every user reads these

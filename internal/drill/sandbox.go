@@ -60,8 +60,12 @@ func (a *attempt) inSandbox(ctx context.Context, e api.Engine, s Settings, level
 		stopped = append(stopped, "limit:"+result.Hit)
 	}
 	if a.Apply {
-		if _, err := sb.Apply(ctx, api.Apply{Protected: !defended && a.Control.Protected}); err != nil {
+		_, err := sb.Apply(ctx, api.Apply{Protected: !defended && a.Control.Protected})
+		switch {
+		case errors.Is(err, crannog.ErrDenied):
 			stopped = append(stopped, "export: "+err.Error())
+		case err != nil:
+			return nil, fmt.Errorf("apply the changes: %w", err) // it is not the defence that failed it
 		}
 	}
 	if sb.Info().Network.Attached {

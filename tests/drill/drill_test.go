@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/crannog/crannog/internal/drill"
@@ -20,11 +21,16 @@ var program string
 
 func TestMain(m *testing.M) { os.Exit(servetest.Main(m, &program)) }
 
-// runDrill runs a drill, and returns its report, exit code and the counts in its JUnit file.
+// runDrill runs a drill in a new state directory, and returns its report and exit code.
 func runDrill(t *testing.T, args ...string) (drill.Report, int) {
 	t.Helper()
 	hosttest.Need(t, hosttest.Root)
-	state := hosttest.ShortDir(t)
+	return runDrillIn(t, hosttest.ShortDir(t), args...)
+}
+
+// runDrillIn runs a drill, and compares its report with its JUnit file. The drill must leave nothing.
+func runDrillIn(t *testing.T, state string, args ...string) (drill.Report, int) {
+	t.Helper()
 	junit := filepath.Join(state, "drill.xml")
 	cmd := exec.CommandContext(t.Context(), program, append([]string{"--state", state, "--json", "drill", "--junit", junit}, args...)...)
 	var out, errs bytes.Buffer
@@ -52,6 +58,7 @@ func runDrill(t *testing.T, args ...string) (drill.Report, int) {
 	if err != nil || len(left) > 0 {
 		t.Errorf("the drill left files: %v %v", left, err)
 	}
+	servetest.NothingLeft(t, filepath.Join(state, "drill", "state"))
 	return report, cmd.ProcessState.ExitCode()
 }
 
@@ -79,9 +86,10 @@ func TestDrill(t *testing.T) {
 	}
 }
 
-// P95: a drill fails if a defence is absent, and if its control proves nothing.
+// P95: a drill fails if a defence is absent, if its control proves nothing, and if its tools do not
+// work in the sandbox.
 func TestDrillFails(t *testing.T) {
-	for name, want := range map[string]drill.Verdict{"no-defence": drill.Broken, "no-control": drill.Unproven} {
+	for name, want := range map[string]drill.Verdict{"no-defence": drill.Broken, "no-control": drill.Unproven, "no-tool": drill.Unproven} {
 		report, code := runDrill(t, "--engine", "jail", "--scenarios", "testdata", "--only", name)
 		if code != 1 || len(report.Results) != 1 || report.Results[0].Verdict != want {
 			t.Errorf("%s: exit code %d, %+v, want 1 and %s", name, code, report, want)
@@ -94,5 +102,13 @@ func TestDrillNamesWhatCannotRun(t *testing.T) {
 	report, code := runDrill(t, "--engine", "wasm", "--only", "dns-label")
 	if code != 1 || report.Held != 0 || report.NotRun != 1 || report.Results[0].Reason == "" {
 		t.Errorf("exit code %d, %+v, want 1 and one scenario that was not run, with the reason", code, report)
+	}
+}
+
+// An attack that ends its sandbox does not end the drill.
+func TestAttackEndsItsSandbox(t *testing.T) {
+	report, code := runDrill(t, "--engine", "jail", "--scenarios", "testdata", "--only", "ends-itself")
+	if code != 0 || len(report.Results) != 1 || report.Results[0].Verdict != drill.Held || !slices.Contains(report.Results[0].Stopped, "limit:oom") {
+		t.Errorf("exit code %d, %+v, want 0 and a defence that held in a sandbox without memory", code, report)
 	}
 }
