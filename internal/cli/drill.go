@@ -31,16 +31,17 @@ func (a drillVerbs) command() *cobra.Command {
 		Use: "drill", Short: "Attack sandboxes of this host to see that the defences hold", Args: cobra.NoArgs,
 		Long: "Run attacks in sandboxes of each engine that this host can run: a scripted agent obeys\n" +
 			"a hostile instruction completely. Each attack is also made where the defence is\n" +
-			"absent, and must succeed there; otherwise the drill proves nothing and fails.\n" +
+			"absent, and must succeed there, and its tools must work in the sandbox; otherwise the\n" +
+			"drill proves nothing and fails.\n" +
 			"The verdicts are held, broken, unproven and not run.\n\n" +
 			"The drill uses an engine and a state directory of its own below the server's, and a\n" +
 			"network in namespaces of its own with the attacker's servers, so nothing is sent to\n" +
-			"other machines. It needs root. Scenarios whose control is \"host\" run their script as\n" +
+			"other machines. Its sandboxes end with it, whatever ends it. It needs root. Scenarios whose control is \"host\" run their script as\n" +
 			"root on the host too: read the scenarios of others before you run them.\n" +
 			"The exit code is 0 if all defences held, 1 if one did not or was not proved, 2 if\n" +
 			"the drill could not run. docs/how-to/drill.md describes the files of scenarios.",
 		Example: "  crannog drill\n" +
-			"  crannog drill --engine gvisor --only 'dns-*' --json\n" +
+			"  crannog drill --engine jail --only 'dns-*' --json\n" +
 			"  crannog drill --scenarios ./drills --junit drill.xml",
 		Annotations:       map[string]string{"code": "check"},
 		ValidArgsFunction: cobra.NoFileCompletions,

@@ -61,13 +61,7 @@ func newInternet(ctx context.Context, files string) (*internet, error) {
 	}
 	defer own.Close()
 	n := &internet{}
-	done := make(chan error)
-	go func() {
-		// The thread ends with this goroutine. The namespace then lasts as long as the sockets in it.
-		runtime.LockOSThread()
-		done <- n.start(ctx, int(own.Fd()))
-	}()
-	if err := <-done; err != nil {
+	if err := onEndingThread(func() error { return n.start(ctx, int(own.Fd())) }); err != nil {
 		return nil, errors.Join(fmt.Errorf("create the drill's network: %w", err), n.Close())
 	}
 	err = configure("drill0", hostAddress)
@@ -79,6 +73,25 @@ func newInternet(ctx context.Context, files string) (*internet, error) {
 	}
 	// A service that only programs of the host may reach.
 	return n, errors.Join(n.serveHTTP(ctx, loopbackService))
+}
+
+// onEndingThread calls work on a thread that ends with it. The namespace that work enters then lasts
+// as long as the sockets in it. The main thread cannot end: the process would stay in that namespace
+// for all that look at it from outside.
+func onEndingThread(work func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		if unix.Gettid() != unix.Getpid() {
+			done <- work()
+			return
+		}
+		// While this goroutine keeps the main thread, another one gets another thread.
+		err := onEndingThread(work)
+		runtime.UnlockOSThread()
+		done <- err
+	}()
+	return <-done
 }
 
 // useResolver makes the names of the drill resolve for this process and its children.

@@ -10,17 +10,18 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/crannog/crannog/internal/host/pattern"
 )
 
 //go:embed scenarios/*.yaml
 var builtIn embed.FS
 
-var scenarioName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
+var scenarioName = pattern.New(`^[a-z0-9][a-z0-9-]{0,62}$`)
 
 // Load returns the scenarios of the program and of a directory, sorted by name. dir may be "".
 func Load(dir string) ([]Scenario, error) {

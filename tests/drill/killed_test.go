@@ -4,15 +4,16 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
-	"github.com/crannog/crannog/internal/engine/gvisor/gvisortest"
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
@@ -23,8 +24,14 @@ type runningDrill struct {
 	state string // of the drill's server
 	// first is the first process in the drill's namespaces, and worker is its child.
 	first, worker int
+	// tree has the start of each process of the drill, with the gateway and sandboxes.
+	tree map[int]string
 	// spaces are the namespaces that exist only for the drill.
 	spaces []string
+	// sandboxes are the IDs of its sandboxes.
+	sandboxes []string
+	// resolvers counts the mounts on the host's resolv.conf before the drill.
+	resolvers int
 }
 
 // startDrill starts a drill, and waits for its attack.
@@ -32,7 +39,7 @@ func startDrill(t *testing.T, engine string) *runningDrill {
 	t.Helper()
 	hosttest.Need(t, hosttest.Root)
 	state := hosttest.ShortDir(t)
-	d := &runningDrill{state: filepath.Join(state, "drill", "state")}
+	d := &runningDrill{state: filepath.Join(state, "drill", "state"), resolvers: strings.Count(hostMounts(t), resolver)}
 	d.cmd = exec.CommandContext(t.Context(), program, "--state", state, "--json", "drill", "--engine", engine, "--scenarios", "testdata", "--only", "endless")
 	var errs servetest.Output
 	d.cmd.Stderr = &errs
@@ -42,26 +49,25 @@ func startDrill(t *testing.T, engine string) *runningDrill {
 	t.Cleanup(func() { _ = d.cmd.Process.Kill(); _ = d.cmd.Wait() })
 	// The positive control of every count below.
 	hosttest.EventuallyNoError(t, func() error {
-		first, err := childOf(d.cmd.Process.Pid)
-		if err != nil {
+		var err error
+		if d.first, err = childOf(d.cmd.Process.Pid); err != nil {
 			return fmt.Errorf("%w: %s", err, errs.String())
 		}
-		worker, err := childOf(first)
-		if err != nil {
+		if d.worker, err = childOf(d.first); err != nil {
 			return err
 		}
-		interfaces, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/dev", worker))
+		interfaces, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/dev", d.worker))
 		if err != nil || !bytes.Contains(interfaces, []byte("drill0")) {
 			return fmt.Errorf("the drill has no interface yet: %w", err)
 		}
-		mounts, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", worker))
+		mounts, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", d.worker))
 		if err != nil || !bytes.Contains(mounts, []byte(" /etc/resolv.conf ")) {
 			return fmt.Errorf("the drill has no resolver yet: %w", err)
 		}
-		if servetest.Processes(t, d.state) == 0 || !attackRuns(worker) {
-			return errors.New("the drill has no attack in a sandbox yet")
+		var attacks bool
+		if d.tree, attacks = treeOf(d.cmd.Process.Pid); !attacks {
+			return fmt.Errorf("no sandbox of the drill runs among %v", d.tree)
 		}
-		d.first, d.worker = first, worker
 		return nil
 	})
 	for _, name := range []string{"net", "mnt", "pid"} {
@@ -72,35 +78,92 @@ func startDrill(t *testing.T, engine string) *runningDrill {
 		}
 		d.spaces = append(d.spaces, space)
 	}
-	if len(d.processes(t)) < 3 {
-		t.Fatalf("control: the drill has the processes %v, want its first one, itself and those of a sandbox", d.processes(t))
+	if len(d.alive()) < 4 || len(d.inside(t)) < 2 {
+		t.Fatalf("control: of the drill run %v and in its namespaces %v, want it, its first process, its worker and a sandbox", d.alive(), d.inside(t))
+	}
+	dirs, err := filepath.Glob(filepath.Join(d.state, "run", "[a-z0-9]*"))
+	if err != nil || len(dirs) == 0 {
+		t.Fatalf("control: no directory of a sandbox: %v", err)
+	}
+	for _, dir := range dirs {
+		d.sandboxes = append(d.sandboxes, filepath.Base(dir))
+	}
+	if len(servetest.Groups(d.sandboxes...)) == 0 {
+		t.Fatalf("control: no control group of the sandboxes %v", d.sandboxes)
 	}
 	return d
 }
 
-// childOf returns the only child of a process.
-func childOf(pid int) (int, error) {
-	all, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-	var found []string
+const resolver = " /etc/resolv.conf "
+
+// hostMounts returns the mounts that the host has.
+func hostMounts(t *testing.T) string {
+	t.Helper()
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(mounts)
+}
+
+// treeOf returns the descendants of a process with the times of their starts, and whether the
+// sandbox of the attack is among them: a jail's processes are visible on the host, and those in
+// gVisor are not, but its kernel is.
+func treeOf(pid int) (tree map[int]string, attacks bool) {
+	tree = map[int]string{pid: startOf(pid)}
+	for _, child := range childrenOf(pid) {
+		below, found := treeOf(child)
+		maps.Copy(tree, below)
+		attacks = attacks || found
+	}
+	line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // it may have ended
+	return tree, attacks || bytes.Equal(line, []byte("sleep\x00500\x00")) || bytes.HasPrefix(line, []byte("runsc-sandbox"))
+}
+
+// startOf returns the time of a process's start, or "" if it has ended.
+func startOf(pid int) string {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if err != nil || len(fields) < 20 || fields[0] == "Z" {
+		return ""
+	}
+	return fields[19]
+}
+
+func childrenOf(pid int) (children []int) {
+	all, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)) // an error means a malformed pattern
 	for _, file := range all {
-		text, readErr := os.ReadFile(file)
-		err = errors.Join(err, readErr)
-		found = append(found, strings.Fields(string(text))...)
+		text, _ := os.ReadFile(file) // a thread may have ended
+		for _, field := range strings.Fields(string(text)) {
+			if child, err := strconv.Atoi(field); err == nil {
+				children = append(children, child)
+			}
+		}
 	}
-	if err != nil || len(found) == 0 {
-		return 0, fmt.Errorf("process %d has no child: %w", pid, err)
-	}
-	return strconv.Atoi(found[0])
+	return children
 }
 
-// attackRuns reports whether the attack's files exist, which the drill makes before the sandbox.
-func attackRuns(worker int) bool {
-	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", worker))
-	return err == nil && bytes.Contains(line, []byte("--inside"))
+// childOf returns the first child of a process.
+func childOf(pid int) (int, error) {
+	children := childrenOf(pid)
+	if len(children) == 0 {
+		return 0, fmt.Errorf("process %d has no child", pid)
+	}
+	return slices.Min(children), nil
 }
 
-// processes lists the processes in a namespace of the drill.
-func (d *runningDrill) processes(t *testing.T) (found []string) {
+// alive lists the processes of the drill that still run.
+func (d *runningDrill) alive() (pids []int) {
+	for pid, start := range d.tree {
+		if start != "" && startOf(pid) == start {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// inside lists the processes in a namespace of the drill.
+func (d *runningDrill) inside(t *testing.T) (found []string) {
 	t.Helper()
 	for _, space := range d.spaces {
 		all, err := filepath.Glob("/proc/[0-9]*/ns/" + space[:strings.IndexByte(space, ':')])
@@ -121,40 +184,23 @@ func (d *runningDrill) processes(t *testing.T) (found []string) {
 func (d *runningDrill) requireGone(t *testing.T) {
 	t.Helper()
 	hosttest.EventuallyNoError(t, func() error {
-		if left, n := d.processes(t), servetest.Processes(t, d.state); len(left) > 0 || n > 0 {
-			return fmt.Errorf("left in the drill's namespaces: %v, and %d processes of sandboxes", left, n)
+		if in, left, n := d.inside(t), d.alive(), servetest.Processes(t, d.state); len(in) > 0 || len(left) > 0 || n > 0 {
+			return fmt.Errorf("left: in the drill's namespaces %v, processes %v, and %d of sandboxes", in, left, n)
 		}
 		return nil
 	})
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		t.Fatal(err)
+	mounts := hostMounts(t)
+	if n := strings.Count(mounts, resolver); n != d.resolvers {
+		t.Errorf("the host has %d mounts on resolv.conf, before %d", n, d.resolvers)
 	}
-	for _, unwanted := range append([]string{d.state, " /etc/resolv.conf "}, d.spaces...) {
-		if bytes.Contains(mounts, []byte(unwanted)) && !bytes.Contains(hostMounts, []byte(unwanted)) {
+	for _, unwanted := range append([]string{d.state}, d.spaces...) {
+		if strings.Contains(mounts, unwanted) {
 			t.Errorf("the host has a mount of %s", unwanted)
 		}
 	}
 	above := filepath.Dir(filepath.Dir(d.state))
 	runDrillIn(t, above, "--engine", "wasm", "--only", "dns-label") // runs no attack
-	if left, _ := filepath.Glob(filepath.Join(d.state, "run", "*")); len(left) > 0 || gvisortest.Groups(d.state) > hostGroups {
-		t.Errorf("after the next drill: files %v, %d control groups, before %d", left, gvisortest.Groups(d.state), hostGroups)
-	}
-}
-
-// What was there before a test.
-var (
-	hostMounts []byte
-	hostGroups int
-)
-
-func countHost(t *testing.T) {
-	t.Helper()
-	var err error
-	if hostMounts, err = os.ReadFile("/proc/self/mountinfo"); err != nil {
-		t.Fatal(err)
-	}
-	hostGroups = gvisortest.Groups("/absent")
+	servetest.NothingLeft(t, d.state, d.sandboxes...)
 }
 
 // P96: nothing of a drill outlives it, whichever of its processes is killed.
@@ -166,7 +212,6 @@ func TestKilledDrillLeavesNothing(t *testing.T) {
 	}
 	for _, c := range tests {
 		t.Run(c.engine+" "+c.which, func(t *testing.T) {
-			countHost(t)
 			d := startDrill(t, c.engine)
 			pid := map[string]int{"parent": d.cmd.Process.Pid, "first": d.first, "worker": d.worker}[c.which]
 			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
@@ -183,7 +228,6 @@ func TestKilledDrillLeavesNothing(t *testing.T) {
 // P96: SIGTERM to the process that the user started ends the drill in order: with the exit code of
 // the signal, and without files of its attacks.
 func TestTerminatedDrillLeavesNothing(t *testing.T) {
-	countHost(t)
 	d := startDrill(t, "jail")
 	files := filepath.Join(filepath.Dir(d.state), "files", "attempt-*")
 	if found, _ := filepath.Glob(files); len(found) == 0 {
