@@ -81,7 +81,8 @@ func startDrill(t *testing.T, engine string) *runningDrill {
 	if len(d.alive()) < 4 || len(d.inside(t)) < 2 {
 		t.Fatalf("control: of the drill run %v and in its namespaces %v, want it, its first process, its worker and a sandbox", d.alive(), d.inside(t))
 	}
-	dirs, err := filepath.Glob(filepath.Join(d.state, "run", "[a-z0-9]*"))
+	running := map[string]string{"gvisor": "run/[a-z0-9]*", "jail": "jail/[a-z0-9]*"}[engine]
+	dirs, err := filepath.Glob(filepath.Join(d.state, running))
 	if err != nil || len(dirs) == 0 {
 		t.Fatalf("control: no directory of a sandbox: %v", err)
 	}
