@@ -8,7 +8,11 @@ GOBUILD := GOGC=$(or $(GOGC),400) go build
 # The programs begin with internal/engine/gvisor/first, before the Go runtime.
 LDFLAGS := -s -w -E _crannog_entry -X gvisor.dev/gvisor/runsc/version.version=$(GVISOR) -X main.version=$(VERSION)
 
+<<<<<<< HEAD
 .PHONY: help build console check test test-full tests-begin times check-format test-race test-race-most test-plain test-units test-sandboxes test-soak test-variants test-console test-npm test-e2b-old test-images test-browser-template test-desktop test-containers test-dev test-upgrade packages test-packages test-browser test-clients test-e2b test-mcp test-pages test-long test-unified test-docker test-wasm test-build test-microvm test-jail test-escape lint vuln gen fuzz bench clean
+=======
+.PHONY: help build console check test test-full tests-begin times check-format test-race test-race-most test-plain test-units test-sandboxes test-soak test-variants test-console test-npm test-e2b-old test-images test-browser-template test-desktop test-containers test-dev test-upgrade test-browser test-clients test-e2b test-mcp test-pages test-long test-unified test-docker test-wasm test-build test-microvm test-jail test-escape test-drill lint vuln gen fuzz bench clean
+>>>>>>> w-drill
 
 help: ## list targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -33,7 +37,11 @@ check: tests-begin check-format lint test-race-most test-plain test-console ## w
 test: tests-begin build check-format test-units test-console test-sandboxes test-clients ## every promise once; as root on a host with node and what .ci/run installs it skips nothing
 
 test-full: test ## also the tests that take too long for each change: soak, emulated kernel, other variants, fuzzing
+<<<<<<< HEAD
 	CRANNOG_TEST_FULL=1 $(MAKE) --no-print-directory test-race test-soak test-unified test-variants test-build test-microvm test-jail test-escape test-e2b-old test-images test-browser-template test-desktop test-containers test-dev test-upgrade test-packages test-pages test-long fuzz
+=======
+	CRANNOG_TEST_FULL=1 $(MAKE) --no-print-directory test-race test-soak test-unified test-variants test-build test-microvm test-jail test-escape test-drill test-e2b-old test-images test-browser-template test-desktop test-containers test-dev test-upgrade test-pages test-long fuzz
+>>>>>>> w-drill
 
 # bin/timing runs the test programs and measures their processor time. CRANNOG_TIMES has the
 # measurements since tests-begin.
@@ -143,6 +151,9 @@ test-jail: $(TIMING) bin/crannog ## attacks on the egress gateway, and E2B's cli
 
 test-escape: $(TIMING) bin/crannog ## every known way out of a sandbox, on every engine that this host can run
 	CRANNOG_TEST_FULL=1 $(PROGRAM) $(GOTEST) -count=1 -timeout 1h ./tests/escape
+
+test-drill: $(TIMING) bin/crannog ## every scenario of crannog drill, on gVisor and in jails
+	CRANNOG_TEST_FULL=1 $(PROGRAM) $(GOTEST) -count=1 -timeout 1h ./tests/drill
 
 # An emulated machine whose controllers are in control groups of version 2.
 test-unified: $(TIMING) bin/crannog tests/unified/kernel/complete ## the tests of control groups, on a stock kernel with version 2 in an emulated machine

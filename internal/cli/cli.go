@@ -132,7 +132,7 @@ func (a *app) root() *cobra.Command {
 		approvalVerbs{a}.approvalsCommand(), approvalVerbs{a}.approveCommand(), approvalVerbs{a}.denyCommand(),
 		changeVerbs{a}.diffCommand(), changeVerbs{a}.applyCommand(), changeVerbs{a}.exportCommand(), changeVerbs{a}.discardCommand())
 	a.add(root, "manage", auditVerbs{a}.auditCommand())
-	a.add(root, "server", serverVerbs{a}.serveCommand(), consoleVerbs{a}.webConsoleCommand(), mcpVerbs{a}.mcpCommand(), doctorVerbs{a}.doctorCommand(), engineVerbs{a}.enginesCommand(), engineVerbs{a}.benchCommand(), imageVerbs{a}.command(), cacheVerbs{a}.command(), volumeVerbs{a}.command(), templateVerbs{a}.command(), keyVerbs{a}.keyCommand(), secretVerbs{a}.secretCommand(), a.configCommand(), completionCommand(a), manCommand(a), a.versionCommand())
+	a.add(root, "server", serverVerbs{a}.serveCommand(), consoleVerbs{a}.webConsoleCommand(), mcpVerbs{a}.mcpCommand(), doctorVerbs{a}.doctorCommand(), engineVerbs{a}.enginesCommand(), engineVerbs{a}.benchCommand(), drillVerbs{a}.command(), imageVerbs{a}.command(), cacheVerbs{a}.command(), volumeVerbs{a}.command(), templateVerbs{a}.command(), keyVerbs{a}.keyCommand(), secretVerbs{a}.secretCommand(), a.configCommand(), completionCommand(a), manCommand(a), a.versionCommand())
 	a.addHelp(root)
 	checkSubcommands(root)
 	strictArgs(root)

@@ -32,7 +32,7 @@ var serverArgs = map[string]string{
 }
 
 // localCommands are the commands that need no server.
-var localCommands = strings.Split("audit verify-artifact,completion,config,doctor,man,mcp,mcp install,"+
+var localCommands = strings.Split("audit verify-artifact,completion,config,doctor,drill,drill ls,man,mcp,mcp install,"+
 	"mcp skill,mcp uninstall,policy check,policy test,secret rotate-key,serve,version", ",")
 
 // invoke runs one command against a server.

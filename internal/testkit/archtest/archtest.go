@@ -18,6 +18,7 @@ var Folders = []Folder{
 	{"internal/testkit/archtest", "the rules of this repository as tests"},
 	{"internal/testkit/servetest", "a real server for tests"},
 	{"internal/cli", "the command line: flags, help, rendering, exit codes"},
+	{"internal/drill", "attacks on the sandboxes of one host, with their controls"},
 	{"internal/enginebench", "the comparison of the engines of one host"},
 	{"internal/mcpserver", "the MCP server, a client of the Go API"},
 	{"internal/sshserver", "the SSH endpoint of a sandbox, and its forwarded ports"},
