@@ -8,11 +8,7 @@ GOBUILD := GOGC=$(or $(GOGC),400) go build
 # The programs begin with internal/engine/gvisor/first, before the Go runtime.
 LDFLAGS := -s -w -E _crannog_entry -X gvisor.dev/gvisor/runsc/version.version=$(GVISOR) -X main.version=$(VERSION)
 
-<<<<<<< HEAD
-.PHONY: help build console check test test-full tests-begin times check-format test-race test-race-most test-plain test-units test-sandboxes test-soak test-variants test-console test-npm test-e2b-old test-images test-browser-template test-desktop test-containers test-dev test-upgrade packages test-packages test-browser test-clients test-e2b test-mcp test-pages test-long test-unified test-docker test-wasm test-build test-microvm test-jail test-escape lint vuln gen fuzz bench clean
-=======
-.PHONY: help build console check test test-full tests-begin times check-format test-race test-race-most test-plain test-units test-sandboxes test-soak test-variants test-console test-npm test-e2b-old test-images test-browser-template test-desktop test-containers test-dev test-upgrade test-browser test-clients test-e2b test-mcp test-pages test-long test-unified test-docker test-wasm test-build test-microvm test-jail test-escape test-drill lint vuln gen fuzz bench clean
->>>>>>> w-drill
+.PHONY: help build console check test test-full tests-begin times check-format test-race test-race-most test-plain test-units test-sandboxes test-soak test-variants test-console test-npm test-e2b-old test-images test-browser-template test-desktop test-containers test-dev test-upgrade packages test-packages test-browser test-clients test-e2b test-mcp test-pages test-long test-unified test-docker test-wasm test-build test-microvm test-jail test-escape test-drill lint vuln gen fuzz bench clean
 
 help: ## list targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -37,11 +33,7 @@ check: tests-begin check-format lint test-race-most test-plain test-console ## w
 test: tests-begin build check-format test-units test-console test-sandboxes test-clients ## every promise once; as root on a host with node and what .ci/run installs it skips nothing
 
 test-full: test ## also the tests that take too long for each change: soak, emulated kernel, other variants, fuzzing
-<<<<<<< HEAD
-	CRANNOG_TEST_FULL=1 $(MAKE) --no-print-directory test-race test-soak test-unified test-variants test-build test-microvm test-jail test-escape test-e2b-old test-images test-browser-template test-desktop test-containers test-dev test-upgrade test-packages test-pages test-long fuzz
-=======
-	CRANNOG_TEST_FULL=1 $(MAKE) --no-print-directory test-race test-soak test-unified test-variants test-build test-microvm test-jail test-escape test-drill test-e2b-old test-images test-browser-template test-desktop test-containers test-dev test-upgrade test-pages test-long fuzz
->>>>>>> w-drill
+	CRANNOG_TEST_FULL=1 $(MAKE) --no-print-directory test-race test-soak test-unified test-variants test-build test-microvm test-jail test-escape test-drill test-e2b-old test-images test-browser-template test-desktop test-containers test-dev test-upgrade test-packages test-pages test-long fuzz
 
 # bin/timing runs the test programs and measures their processor time. CRANNOG_TIMES has the
 # measurements since tests-begin.
