@@ -13,7 +13,7 @@ const (
 	// maxSide bounds the sides of a picture of a full page in pixels. A page chooses its own height.
 	maxSide = 16384
 	// maxPDF bounds a PDF.
-	maxPDF = 256 << 20
+	maxPDF = 64 << 20
 	// pdfChunk is how much of a PDF one message has.
 	pdfChunk = 1 << 20
 )
