@@ -178,7 +178,11 @@ func (a browserVerbs) start(ctx context.Context, c *connection, v *visit) (*cran
 	stop()
 	if err != nil {
 		failed := fail("start a browser", err)
-		if crannog.Code(err) == "template_not_found" && v.flags.template == browserTemplate {
+		switch {
+		case crannog.Code(err) != "template_not_found":
+		case v.flags.template != browserTemplate:
+			failed = failed.hint("crannog template ls lists the templates")
+		default:
 			failed = failed.hint("build it once, from Crannog's sources:\n" +
 				"crannog image bootstrap\n" +
 				"crannog template build -t browser --build-arg BASE=localhost/debian:bookworm images/browser")
@@ -231,7 +235,11 @@ func (a browserVerbs) open(ctx context.Context, page *devtools.Page, v *visit) (
 	answer, err := page.Open(loading, v.url, v.moment)
 	op := "open " + inert(v.url)
 	if answer.Blocked != "" {
-		return answer, fail(op, fault.Newf(fault.Denied, "navigation_denied", "%s", answer.Blocked)).hint(allowHint(v.url))
+		e := fail(op, fault.Newf(fault.Denied, "navigation_denied", "%s", answer.Blocked))
+		if !strings.Contains(answer.Blocked, " allow with ") {
+			e = e.hint(allowHint(v.url))
+		}
+		return answer, e
 	}
 	if failed, ok := errors.AsType[*devtools.NavigationError](err); ok {
 		e := fail(op, fault.Newf(fault.Unavailable, "navigation_failed", "%s", failed.Reason))

@@ -89,6 +89,7 @@ func (c *Conn) NewPage(ctx context.Context, width, height int, isolated bool) (*
 		{"Network.enable", map[string]any{"maxTotalBufferSize": 0, "maxResourceBufferSize": 0}},
 		{"Page.setLifecycleEventsEnabled", map[string]any{"enabled": true}},
 		{"Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}},
+		{"Emulation.setScrollbarsHidden", map[string]any{"hidden": true}},
 	} {
 		if err := p.call(ctx, enable.method, enable.params, nil); err != nil {
 			return nil, err
