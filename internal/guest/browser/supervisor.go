@@ -193,7 +193,7 @@ func (s *supervisor) change(e *endpoint) {
 	s.changed = make(chan struct{})
 }
 
-// setUnless changes where the browser is, unless it has ended meanwhile. The end comes before the
+// setUnless changes where the browser is, unless it has ended by now. The end comes before the
 // next call of set.
 func (s *supervisor) setUnless(ended <-chan struct{}, e endpoint) {
 	s.mu.Lock()

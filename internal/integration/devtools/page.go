@@ -103,7 +103,7 @@ func (p *Page) call(ctx context.Context, method string, params, result any) erro
 }
 
 // Open navigates to an address and waits for a moment of its loading, which is Loaded or Idle. A
-// script may lead to other pages meanwhile: the page that is there in the end counts.
+// script may lead to other pages before that: the page that is there in the end counts.
 func (p *Page) Open(ctx context.Context, address, moment string) (Answer, error) {
 	// The browser answers once the response's headers are there. The caller's deadline bounds that.
 	var s struct {
