@@ -23,6 +23,7 @@ type fake struct {
 	answer func(f *fake, m command) (result any, handled bool)
 	ws     *websocket.Conn
 
+	id    int64 // of the command that is answered
 	mu    sync.Mutex
 	calls []string
 }
@@ -70,6 +71,7 @@ func (f *fake) serve(w http.ResponseWriter, r *http.Request) {
 		f.mu.Lock()
 		f.calls = append(f.calls, m.Method)
 		f.mu.Unlock()
+		f.id = m.ID
 		result, handled := f.answer(f, m)
 		if !handled {
 			result = map[string]any{
@@ -242,12 +244,14 @@ func TestHostileMessages(t *testing.T) {
 		send func(f *fake)
 		want string // "" means that the call succeeds nevertheless
 	}{
-		"not JSON":                   {func(f *fake) { f.raw("{") }, "closed the connection"},
-		"too long":                   {func(f *fake) { f.raw(`{"id":-1,"result":"` + strings.Repeat("x", maxMessage) + `"}`) }, "closed the connection"},
+		"not JSON":               {func(f *fake) { f.raw("{") }, "closed the connection"},
+		"too long":               {func(f *fake) { f.raw(`{"id":-1,"result":"` + strings.Repeat("x", maxMessage) + `"}`) }, "closed the connection"},
 		"answers without a call": {func(f *fake) { f.raw(`{"id":999,"result":{}}`); f.raw(`{"id":-1}`); f.raw(`{}`) }, ""},
-		"events of no page":          {func(f *fake) { f.raw(`{"sessionId":"Z","method":"Page.frameNavigated","params":{}}`) }, ""},
-		"events of other types":      {func(f *fake) { f.event("Page.lifecycleEvent", `{"frameId":7}`); f.event("Page.frameNavigated", `[1]`) }, ""},
-		"an error":                   {func(f *fake) { f.raw(`{"id":8,"error":{"message":"` + strings.Repeat("y", 1<<16) + `"}}`) }, "Target.getTargetInfo: yyy"},
+		"events of no page":      {func(f *fake) { f.raw(`{"sessionId":"Z","method":"Page.frameNavigated","params":{}}`) }, ""},
+		"events of other types":  {func(f *fake) { f.event("Page.lifecycleEvent", `{"frameId":7}`); f.event("Page.frameNavigated", `[1]`) }, ""},
+		"an error": {func(f *fake) {
+			f.raw(fmt.Sprintf(`{"id":%d,"error":{"message":%q}}`, f.id, strings.Repeat("y", 1<<16)))
+		}, "Target.getTargetInfo: yyy"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, c, ctx := browser(t, func(f *fake, got command) (any, bool) {
