@@ -108,7 +108,7 @@ func navigates(r *http.Request) bool {
 // of programs. A wildcard does not name it.
 func prefersHTML(accept []string) bool {
 	weights := map[string]float64{}
-	for _, part := range strings.Split(strings.Join(accept, ","), ",") {
+	for part := range strings.SplitSeq(strings.Join(accept, ","), ",") {
 		kind, params, err := mime.ParseMediaType(part)
 		if err != nil {
 			continue

@@ -127,16 +127,16 @@ func (f *fake) called(method string) bool {
 
 // open opens a page whose navigation is answered by navigate. The events that navigate sends come
 // before the answer, those of later come after it.
-func open(t *testing.T, moment string, navigate func(f *fake) any, later func(f *fake)) (Answer, error, *fake) {
+func open(t *testing.T, moment string, navigate func(f *fake) any, later func(f *fake)) (*fake, Answer, error) {
 	t.Helper()
 	f, c, ctx := browser(t, func(f *fake, m command) (any, bool) {
-		switch {
-		case m.Method == "Page.navigate":
+		switch m.Method {
+		case "Page.navigate":
 			result := navigate(f)
 			f.send(map[string]any{"id": m.ID, "sessionId": m.SessionID, "result": result})
 			later(f)
 			return nil, true
-		case m.Method == "Page.handleJavaScriptDialog":
+		case "Page.handleJavaScriptDialog":
 			f.reached("L1", "load")
 		}
 		return nil, false
@@ -146,7 +146,7 @@ func open(t *testing.T, moment string, navigate func(f *fake) any, later func(f 
 		t.Fatal(err)
 	}
 	answer, err := page.Open(ctx, "https://page.test/", moment)
-	return answer, err, f
+	return f, answer, err
 }
 
 // P91: a page counts as open only when the document that was asked for, or the one that it led to,
@@ -218,7 +218,7 @@ func TestOpenWaitsForTheDocument(t *testing.T) {
 		"the browser ends": {Loaded, started, func(f *fake) { _ = f.ws.CloseNow() }, Answer{}, ErrClosed.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {
-			answer, err, f := open(t, c.moment, c.before, c.later)
+			f, answer, err := open(t, c.moment, c.before, c.later)
 			if answer != c.want || fmt.Sprint(err) != first(c.err, "<nil>") {
 				t.Errorf("got %+v, %v; want %+v, %s", answer, err, c.want, first(c.err, "<nil>"))
 			}
