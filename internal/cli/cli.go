@@ -125,7 +125,7 @@ func (a *app) root() *cobra.Command {
 	root.Version = a.version
 	root.SetVersionTemplate(a.versionLine())
 	root.AddGroup(&cobra.Group{ID: "run", Title: "Run:"}, &cobra.Group{ID: "manage", Title: "Manage:"}, &cobra.Group{ID: "server", Title: "Server:"})
-	a.add(root, "run", runVerbs{a}.runCommand(), runVerbs{a}.execCommand(), runVerbs{a}.shellCommand(), devVerbs{a}.command(), sshVerbs{a}.command())
+	a.add(root, "run", runVerbs{a}.runCommand(), runVerbs{a}.execCommand(), runVerbs{a}.shellCommand(), browserVerbs{a}.command(), devVerbs{a}.command(), sshVerbs{a}.command())
 	a.add(root, "manage", listVerbs{a}.lsCommand(), listVerbs{a}.psCommand(), listVerbs{a}.inspectCommand(), logVerbs{a}.logsCommand(), netVerbs{a}.netCommand(), policyVerbs{a}.policyCommand(), copyVerbs{a}.cpCommand(),
 		endVerbs{a}.stopCommand(), endVerbs{a}.rmCommand(), endVerbs{a}.pruneCommand(), listVerbs{a}.statsCommand(),
 		stateVerbs{a}.pauseCommand(), stateVerbs{a}.resumeCommand(), stateVerbs{a}.snapshotCommand(), stateVerbs{a}.forkCommand(), imageVerbs{a}.commitCommand(), stateVerbs{a}.rollbackCommand(), stateVerbs{a}.resetCommand(), stateVerbs{a}.treeCommand(),

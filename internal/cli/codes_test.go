@@ -21,7 +21,7 @@ import (
 // serverArgs has the arguments for each command that needs a server.
 var serverArgs = map[string]string{
 	"apply": "dev", "approvals": "", "approve": "a0123456789abcdef012", "audit checkpoint": "", "audit export": "", "audit key": "--record", "audit prove": "1",
-	"audit show": "1", "audit tail": "", "audit verify": "", "commit": "dev x", "console": "", "console ls": "", "console revoke": "x", "cp": "dev:/x y",
+	"audit show": "1", "audit tail": "", "audit verify": "", "browser": "", "commit": "dev x", "console": "", "console ls": "", "console revoke": "x", "cp": "dev:/x y",
 	"deny": "a0123456789abcdef012 --reason no", "dev": "../devcontainer/testdata/image", "diff": "dev", "discard": "dev -y", "exec": "dev true", "export": "dev --tar x.tar", "fork": "dev", "inspect": "dev",
 	"engines": "", "bench engines": "", "cache advisories import": ".", "cache advisories ls": "", "cache advisories rm": "npm", "cache ls": "", "cache prune": "", "cache stats": "", "cache verify": "", "image attach": "x x --type a/b", "image attached": "x", "image bootstrap": "", "image export": "x -o x.tar", "image import": "x", "image inspect": "x", "image sbom": "x", "image verify": "x --provenance x", "image ls": "", "image prune": "", "image pull": "x", "image push": "x", "image rm": "x", "key ls": "", "key new": "", "key revoke": "x", "logs": "dev", "ls": "", "net log": "dev", "pause": "dev", "policy explain": "dev GET https://x.example/",
 	"policy set": "dev --allow x.example", "policy show": "dev", "prune": "-y", "ps": "dev", "reset": "dev -y", "resume": "dev", "rm": "dev", "rollback": "dev x -y",

@@ -50,6 +50,7 @@ func TestBrowserTemplate(t *testing.T) {
 	}
 	drive(t, server, sb, dir)
 	testKilledBrowser(t, client, sb)
+	testBrowserCommand(t, state, dir)
 	if err := sb.Kill(t.Context()); err != nil {
 		t.Error(err)
 	}

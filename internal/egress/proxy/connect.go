@@ -94,5 +94,5 @@ func (r *refusal) writeConnect(x *exchange) {
 	}
 	// A CONNECT has no body, and the data after it must not be parsed as a request.
 	x.w.Header().Set("Connection", "close")
-	r.write(x.w, http.MethodConnect, target)
+	r.write(x.w, false, http.MethodConnect, target)
 }

@@ -189,27 +189,22 @@ func (r *refusal) steps() []string {
 
 func seconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
 
-// write answers a request with the refusal.
-func (r *refusal) write(w http.ResponseWriter, method, target string) {
+// write answers a request with the refusal: as a page if a person reads it in a browser, else as
+// JSON.
+func (r *refusal) write(w http.ResponseWriter, asPage bool, method, target string) {
 	b := r.body(method, target)
+	if asPage {
+		if page := r.page(b, method, target); page != nil {
+			r.writePage(w, page, b.Error)
+			return
+		}
+	}
 	data, err := json.MarshalIndent(b, "", "  ")
 	if err != nil {
 		// Every field is a string, so encoding cannot fail.
 		data = []byte(`{"error":"crannog: blocked"}`)
 	}
-	h := w.Header()
-	shut := h.Get("Connection") == "close"
-	clear(h)
-	if shut {
-		h.Set("Connection", "close")
-	}
-	h.Set("Content-Type", "application/json")
-	h.Set("Content-Length", strconv.Itoa(len(data)+1))
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Crannog-Blocked", strings.TrimPrefix(b.Error, "crannog: "))
-	if r.retry > 0 {
-		h.Set("Retry-After", strconv.Itoa(seconds(r.retry)))
-	}
+	r.start(w, "application/json", len(data)+1, b.Error)
 	w.WriteHeader(r.status)
 	// An error means that the client has disconnected.
 	_, _ = w.Write(append(data, '\n'))

@@ -208,7 +208,7 @@ func (x *exchange) refuse(r *refusal) {
 		// The next try is a new connection, about which the policy decides anew.
 		x.w.Header().Set("Connection", "close")
 	}
-	r.write(x.w, method, x.gen.text.String(x.target()))
+	r.write(x.w, navigates(x.r), method, x.gen.text.String(x.target()))
 }
 
 // target returns the request's destination, without its query.

@@ -10,11 +10,16 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // The test program is also the browser that the tests start: it serves one list of targets, and ends
@@ -25,6 +30,14 @@ func TestMain(m *testing.M) {
 	switch os.Getenv(fakeVariable) {
 	case "serves":
 		fakeBrowser()
+	case "leaves a process":
+		if !slices.ContainsFunc(os.Args, func(a string) bool { return strings.HasPrefix(a, "--crannog-restart=") }) {
+			leaveProcess()
+		}
+		fakeBrowser()
+	case "remains":
+		remain()
+		os.Exit(0)
 	case "fails":
 		os.Exit(7)
 	}
@@ -54,6 +67,26 @@ func fakeBrowser() {
 	}))
 }
 
+// leaveProcess starts a process outside of the browser's group, which has the browser's output.
+func leaveProcess() {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), fakeVariable+"=remains")
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		panic(err)
+	}
+}
+
+// remain writes a message, and a last one after a signal.
+func remain() {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, syscall.SIGUSR1)
+	fmt.Fprintf(os.Stderr, "remains as %d.\n", os.Getpid())
+	<-c
+	fmt.Fprintln(os.Stderr, "the last message")
+}
+
 // output collects what the program prints.
 type output struct {
 	mu sync.Mutex
@@ -75,7 +108,13 @@ func (o *output) String() string {
 // start runs a supervisor of the fake browser, with a front, until the test ends.
 func start(t *testing.T) (*supervisor, *httptest.Server) {
 	t.Helper()
-	t.Setenv(fakeVariable, "serves")
+	return startAs(t, "serves")
+}
+
+// startAs does it with another fake.
+func startAs(t *testing.T, fake string) (*supervisor, *httptest.Server) {
+	t.Helper()
+	t.Setenv(fakeVariable, fake)
 	s := newSupervisor([]string{os.Args[0]}, t.TempDir(), &output{})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -170,16 +209,50 @@ func TestPagesAreRefused(t *testing.T) {
 	}
 }
 
+func pidOf(t *testing.T, front *httptest.Server) (n int) {
+	t.Helper()
+	_, body := get(t, front, browserPath)
+	if _, err := fmt.Sscanf(body, "browser %d", &n); err != nil {
+		t.Fatalf("%v: %q", err, body)
+	}
+	return n
+}
+
+// P81: a process that survives the browser, such as a crash handler, holds up no restart, and its
+// messages are not lost.
+func TestRestartWaitsForNoOtherProcess(t *testing.T) {
+	s, front := startAs(t, "leaves a process")
+	first := pidOf(t, front)
+	out, ok := s.stderr.(*output)
+	if !ok {
+		t.Fatal("the test has another output")
+	}
+	var other int
+	hosttest.Eventually(t, "the other process runs", func() bool {
+		_, rest, found := strings.Cut(out.String(), "remains as ")
+		n, _ := fmt.Sscanf(rest, "%d.", &other)
+		return found && n == 1
+	})
+	t.Cleanup(func() { _ = syscall.Kill(other, syscall.SIGKILL) }) // if the test has failed
+	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if second := pidOf(t, front); second == first {
+		t.Errorf("got process %d again", first)
+	}
+	// The pipe of the first browser is still read.
+	if err := syscall.Kill(other, syscall.SIGUSR1); err != nil {
+		t.Fatalf("the other process did not remain: %v", err)
+	}
+	hosttest.Eventually(t, "the last message of the other process", func() bool {
+		return strings.Contains(out.String(), "the last message")
+	})
+}
+
 // P81: a browser that is killed is started again, with the reason.
 func TestKilledBrowserReturns(t *testing.T) {
 	s, front := start(t)
-	pid := func() (n int) {
-		_, body := get(t, front, browserPath)
-		if _, err := fmt.Sscanf(body, "browser %d", &n); err != nil {
-			t.Fatalf("%v: %q", err, body)
-		}
-		return n
-	}
+	pid := func() int { return pidOf(t, front) }
 	first := pid()
 	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
 		t.Fatal(err)

@@ -109,27 +109,35 @@ func (s *supervisor) runOnce(ctx context.Context) (reason string) {
 	// All processes of the browser are in one group, so that none of a crashed one remains.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = 5 * time.Second // a process outside of the group may keep the pipe open
-	read, write := io.Pipe()
+	// The messages go through a pipe that is not the command's: Wait returns when the browser itself
+	// has ended, even if a process outside of the group, such as a crash handler, has the pipe open.
+	read, write, err := os.Pipe()
+	if err != nil {
+		return err.Error()
+	}
 	cmd.Stderr, cmd.Stdout = write, write
-	if err := cmd.Start(); err != nil {
+	err = cmd.Start()
+	_ = write.Close() // the browser has its own
+	if err != nil {
+		_ = read.Close()
 		return err.Error()
 	}
 	late := time.AfterFunc(startTimeout, func() { cancel(fmt.Errorf("no DevTools port within %s", startTimeout)) })
-	var reader sync.WaitGroup
-	reader.Go(func() {
+	ended := make(chan struct{})
+	go func() {
+		// It ends with the last process that has the pipe open. The next start does not wait for it.
+		defer read.Close()
 		s.watch(read, func(e endpoint) {
 			if late.Stop() {
-				s.set(&e)
+				s.setUnless(ended, e)
 			}
 		})
-	})
-	err := cmd.Wait()
+	}()
+	err = cmd.Wait()
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // fails if no process of the group remains
+	close(ended)
 	s.set(nil)
 	late.Stop()
-	_ = write.Close()
-	reader.Wait()
-	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // fails if no process of the group remains
 	switch cause := context.Cause(ctx); {
 	case cause != nil:
 		return cause.Error()
@@ -175,9 +183,26 @@ func (s *supervisor) watch(r io.Reader, found func(endpoint)) {
 func (s *supervisor) set(e *endpoint) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.change(e)
+}
+
+// change is set for callers that hold mu.
+func (s *supervisor) change(e *endpoint) {
 	s.current = e
 	close(s.changed)
 	s.changed = make(chan struct{})
+}
+
+// setUnless changes where the browser is, unless it has ended by now. The end comes before the
+// next call of set.
+func (s *supervisor) setUnless(ended <-chan struct{}, e endpoint) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-ended:
+	default:
+		s.change(&e)
+	}
 }
 
 // wait returns where the browser is, as soon as one runs that is not the old one.

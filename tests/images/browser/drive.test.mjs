@@ -199,7 +199,8 @@ test('the policy applies, and the certificate of the gateway is trusted', () => 
   assert.ok(JSON.parse(await answer.text()).name)
   const refused = await page.goto(denied)
   assert.equal(refused.status(), 403)
-  assert.match(await page.locator('body').innerText(), /crannog: blocked GET/)
+  assert.match(await page.locator('body').innerText(), /Crannog blocked this page/)
+  assert.match(refused.headers()['x-crannog-blocked'], /^blocked GET .* rule=/)
   await assert.rejects(page.goto('https://denied.example/'), /net::ERR_NAME_NOT_RESOLVED/)
 }))
 
