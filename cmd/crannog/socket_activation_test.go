@@ -40,7 +40,7 @@ func activated(t *testing.T, passed *os.File, flags ...string) (*exec.Cmd, *serv
 // started (P98). The start message has no key.
 func TestSocketActivation(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it does not block
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestSocketActivation(t *testing.T) {
 // refused like such an address in the settings.
 func TestSocketActivationIsNoWayRoundInsecure(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
-	l, err := net.Listen("tcp", "0.0.0.0:0") //nolint:noctx // it does not block
+	l, err := net.Listen("tcp", "0.0.0.0:0")
 	if err != nil {
 		t.Fatal(err)
 	}

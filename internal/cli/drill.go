@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -198,8 +199,13 @@ func (a drillVerbs) runInside(ctx context.Context, f drillFlags, scenarios []dri
 	return report, err
 }
 
+// writeJUnit replaces the file of an earlier run. A link of this name is replaced too, and not
+// followed.
 func writeJUnit(path string, report drill.Report) error {
-	f, err := os.Create(path)
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
 		return err
 	}

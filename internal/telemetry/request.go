@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"time"
 
@@ -99,9 +100,7 @@ func Environment(ctx context.Context, env map[string]string) map[string]string {
 	carrier := propagation.MapCarrier{}
 	traceContext.Inject(ctx, carrier)
 	with := make(map[string]string, len(env)+1)
-	for name, value := range env {
-		with[name] = value
-	}
+	maps.Copy(with, env)
 	with[variable] = carrier["traceparent"]
 	return with
 }

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -53,9 +54,7 @@ func (r rig) call(t *testing.T, method, path, body string, header http.Header, o
 	}
 	req.Header.Set("X-API-KEY", r.Key)
 	req.Header.Set("Content-Type", "application/json")
-	for name, values := range header {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, header)
 	res, err := new(http.Client).Do(req)
 	if err != nil {
 		t.Fatal(err)

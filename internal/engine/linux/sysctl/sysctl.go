@@ -69,7 +69,7 @@ func nonZero(value int64) bool { return value != 0 }
 // Denials lists the settings that deny user namespaces, to root or to a user.
 func (d Dir) Denials(root bool) (list []Denial) {
 	for _, one := range denials {
-		if d.Is(one.Name, one.bad) && !(root && one.Users) {
+		if d.Is(one.Name, one.bad) && (!root || !one.Users) {
 			list = append(list, one.Denial)
 		}
 	}
