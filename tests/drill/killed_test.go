@@ -135,7 +135,7 @@ func childrenOf(pid int) (children []int) {
 	all, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)) // an error means a malformed pattern
 	for _, file := range all {
 		text, _ := os.ReadFile(file) // a thread may have ended
-		for _, field := range strings.FieldsSeq(string(text)) {
+		for field := range strings.FieldsSeq(string(text)) {
 			if child, err := strconv.Atoi(field); err == nil {
 				children = append(children, child)
 			}
