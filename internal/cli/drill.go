@@ -37,8 +37,9 @@ func (a drillVerbs) command() *cobra.Command {
 			"The verdicts are held, broken, unproven and not run.\n\n" +
 			"The drill uses an engine and a state directory of its own below the server's, and a\n" +
 			"network in namespaces of its own with the attacker's servers, so nothing is sent to\n" +
-			"other machines. Its sandboxes end with it, whatever ends it. It needs root. Scenarios whose control is \"host\" run their script as\n" +
-			"root on the host too: read the scenarios of others before you run them.\n" +
+			"other machines. Its sandboxes end with it, whatever ends it. It needs root. Scenarios\n" +
+			"whose control is \"host\" run their script as root on the host too: read the scenarios\n" +
+			"of others before you run them.\n" +
 			"The exit code is 0 if all defences held, 1 if one did not or was not proved, 2 if\n" +
 			"the drill could not run. docs/how-to/drill.md describes the files of scenarios.",
 		Example: "  crannog drill\n" +

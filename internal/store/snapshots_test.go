@@ -32,7 +32,7 @@ func TestEverySnapshotFieldIsStored(t *testing.T) {
 		Image: engine.ViewOf("/r", "/g", engine.Bind{Source: "/s", Target: "/t"}), Hide: []string{"/h"}, ReadOnly: []string{"/o"},
 		Absent: []string{"/a"}, Repos: []sandbox.Repo{{Top: "/t", Index: "/t/.git/index", Hidden: []string{"h"}, Tracked: 1, Names: []string{"h"}}},
 		Volumes: []sandbox.VolumeMount{{ID: "v1", Name: "data", Target: "/data", ReadOnly: true}},
-		NoRoot:  true, ImageDigest: "sha256:1", Saves: []string{"files"}, Copy: "i0", Env: map[string]string{"A": "b"}, DefaultUser: "u", DefaultDir: "/d", Revision: "1", Knows: 1, Attachment: engine.EgressTap, TakesWorkspace: true, Containers: true, Locked: "sha256:1",
+		NoRoot:  true, ImageDigest: "sha256:1", Saves: []string{"files"}, Copy: "i0", Env: map[string]string{"A": "b"}, DefaultUser: "u", DefaultDir: "/d", Revision: "1", Knows: 1, Attachment: engine.EgressTap, TakesWorkspace: true, Containers: true, Unseen: []string{"memory maps"}, Locked: "sha256:1",
 		Keys:   sandbox.Keys{Count: 2, Files: []sandbox.KeyFile{{}}, Looked: 3, Left: 4},
 		Tools:  []hosttools.Tree{{Manager: "nvm", Dir: "/h/.nvm", Source: "/s/.nvm", Bin: []string{"bin"}, Env: map[string]string{"C": "d"}}},
 		Mounts: []sandbox.Mount{{Name: "n", Source: "/s", Target: "/t", ReadOnly: true}}, Links: []engine.Link{{Path: "/l", Target: "/t"}},

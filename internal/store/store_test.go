@@ -81,7 +81,7 @@ func fullRow(id string) sandbox.Row {
 // notStored are fields without a column. Unlinked is determined again by each process, search exists
 // only during a creation, Locked has a table of its own, and the others are computed from the columns
 // of Base and Saved.
-var notStored = []string{"Unlinked", "FilesOnly", "search", "Tracked", "Mounts", "Notes", "Tools", "Keys", "Needs", "ImageDigest", "Saves", "Volumes", "Attachment", "Containers", "Locked"}
+var notStored = []string{"Unlinked", "FilesOnly", "search", "Tracked", "Mounts", "Notes", "Tools", "Keys", "Needs", "ImageDigest", "Saves", "Volumes", "Attachment", "Containers", "Unseen", "Locked"}
 
 func TestEveryFieldIsStored(t *testing.T) {
 	s := open(t, t.TempDir())
