@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"slices"
@@ -109,7 +110,7 @@ func (o *observing) survey(ctx context.Context, first bool) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range sortedKeys(o.files.known) {
+	for _, name := range slices.Sorted(maps.Keys(o.files.known)) {
 		old := o.files.known[name]
 		if _, exists := s.found[name]; exists || old.kind == typeRemoved {
 			continue
@@ -126,15 +127,6 @@ func (o *observing) survey(ctx context.Context, first bool) error {
 		}
 	}
 	return nil
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // fileSurvey is one survey.

@@ -18,13 +18,6 @@ type observed struct {
 // guestPID is the PID of the guest in its sandbox.
 const guestPID = 1
 
-// Bounds of an event, so that a program with many or long arguments does not fill the record.
-const (
-	maxArguments     = 64
-	maxArgumentBytes = 4 << 10
-	maxVariables     = 256
-)
-
 // process records an event of the kernel. The stream calls it, one event at a time.
 func (o *observing) process(e kernelevents.Event) {
 	o.mu.Lock()
@@ -47,12 +40,12 @@ func (o *observing) process(e kernelevents.Event) {
 	case kernelevents.Forked:
 		p.since = e.Clock
 	case kernelevents.Executed:
-		argv, cut := bounded(e.Args)
-		names, namesCut := namesOf(e.Env)
-		p.written = o.write(&events.Event{
+		started := &events.Event{
 			Kind: events.Exec, PID: e.PID, Parent: e.Parent, UID: o.b.userInside(e.UID), Command: p.command,
-			Program: e.Program, Argv: argv, Env: names, Cut: cut || namesCut || e.Cut,
-		}, false)
+			Program: e.Program, Cut: e.Cut,
+		}
+		started.SetArguments(e.Args, e.Env)
+		p.written = o.write(started, false)
 	case kernelevents.Exited:
 		end := &events.Event{Kind: events.Exit, PID: e.PID, Parent: e.Parent, UID: o.b.userInside(e.UID), Command: p.command}
 		if status := syscall.WaitStatus(e.Status); status.Signaled() {
@@ -115,36 +108,4 @@ func (o *observing) writeDropped() error {
 func (b *instance) userInside(uid uint32) uint32 {
 	inside, _ := b.ownerInside(int(uid), int(uid))
 	return uint32(inside) // at most rangeIDs
-}
-
-// bounded shortens a list of arguments.
-func bounded(args []string) (list []string, cut bool) {
-	room := maxArgumentBytes
-	for _, a := range args {
-		if len(list) == maxArguments || room == 0 {
-			return list, true
-		}
-		if len(a) > room {
-			a, cut = a[:room], true
-		}
-		room -= len(a)
-		list = append(list, a)
-	}
-	return list, cut
-}
-
-// namesOf returns the names of variables. Their values may be secret, and are not recorded.
-func namesOf(env []string) (names []string, cut bool) {
-	for _, v := range env {
-		if len(names) == maxVariables {
-			return names, true
-		}
-		for i := range len(v) {
-			if v[i] == '=' {
-				names = append(names, v[:i])
-				break
-			}
-		}
-	}
-	return names, false
 }
