@@ -1,6 +1,8 @@
 package images_test
 
 import (
+	"encoding/json"
+	"os"
 	"strings"
 	"testing"
 
@@ -55,10 +57,36 @@ func testRecipe(t *testing.T, m *machine, name, line, want string) {
 }
 
 // build builds a recipe on the Debian image.
-func (m *machine) build(t *testing.T, tag, name string) {
+func (m *machine) build(t *testing.T, tag, name string, flags ...string) {
 	t.Helper()
-	out, err := m.run(t, "", "template", "build", "-t", tag, "--build-arg", "BASE=debian:test", "--policy", m.policy, "--net", "policy", "--progress", "plain", m.recipe(t, name))
+	args := append([]string{"template", "build", "-t", tag, "--build-arg", "BASE=debian:test", "--policy", m.policy, "--net", "policy", "--progress", "plain"}, flags...)
+	out, err := m.run(t, "", append(args, m.recipe(t, name))...)
 	if err != nil {
 		t.Fatalf("build %s: %v\n%s", name, err, out)
 	}
+}
+
+// buildWithMemory creates a Debian image and builds on it a recipe that saves its memory, and
+// returns the state directory.
+func buildWithMemory(t *testing.T, name string, flags ...string) string {
+	t.Helper()
+	m := newMachine(t, 0)
+	data, err := json.Marshal(map[string]any{"policy": "v1", "network": map[string]any{"hosts": []any{
+		reading(t, mirror, 80, "/debian/**", "/debian-security/**"),
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(m.policy, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := m.run(t, "", "image", "bootstrap", "-t", "debian:test", "--progress", "plain"); err != nil {
+		t.Fatalf("bootstrap: %v\n%s", err, out)
+	}
+	m.build(t, name, name, flags...)
+	out, err := m.run(t, "", "template", "inspect", name)
+	if err != nil || !strings.Contains(strings.ReplaceAll(out, " ", ""), `"has_memory":true`) {
+		t.Fatalf("the template has no memory: %v\n%s", err, out)
+	}
+	return m.state()
 }

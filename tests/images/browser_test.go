@@ -33,11 +33,11 @@ func TestBrowserTemplate(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Node)
 	state := os.Getenv("CRANNOG_TEST_BROWSER_STATE")
 	if state == "" {
-		state = buildBrowser(t)
+		state = buildWithMemory(t, "browser")
 	}
 	server := servetest.Start(t, program, state)
 	client := server.Client(t)
-	dir := clients(t)
+	dir := npmInstalled(t, "browser")
 	measure(t, server, dir)
 	sb, err := client.Create(t.Context(), crannog.Template("browser"), crannog.Timeout(time.Hour), crannog.Net("policy"), crannog.Policy(npmPolicy(t)))
 	if err != nil {
@@ -55,30 +55,6 @@ func TestBrowserTemplate(t *testing.T) {
 		t.Error(err)
 	}
 	servetest.NothingLeft(t, state, sb.ID())
-}
-
-// buildBrowser creates a Debian image and builds the recipe on it, and returns the state directory.
-func buildBrowser(t *testing.T) string {
-	t.Helper()
-	m := newMachine(t, 0)
-	data, err := json.Marshal(map[string]any{"policy": "v1", "network": map[string]any{"hosts": []any{
-		reading(t, mirror, 80, "/debian/**", "/debian-security/**"),
-	}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(m.policy, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := m.run(t, "", "image", "bootstrap", "-t", "debian:test", "--progress", "plain"); err != nil {
-		t.Fatalf("bootstrap: %v\n%s", err, out)
-	}
-	m.build(t, "browser", "browser")
-	out, err := m.run(t, "", "template", "inspect", "browser")
-	if err != nil || !strings.Contains(out, `"has_memory": true`) {
-		t.Fatalf("the template has no memory: %v\n%s", err, out)
-	}
-	return m.state()
 }
 
 // npmPolicy permits two paths of the npm registry, and no other host.
@@ -128,33 +104,11 @@ func serveSite(t *testing.T, sb *crannog.Sandbox) {
 	}
 }
 
-// clients installs the clients from npm, and returns their directory.
-func clients(t *testing.T) string {
-	t.Helper()
-	dir := filepath.Join(t.TempDir(), "browser")
-	if err := os.CopyFS(dir, os.DirFS("browser")); err != nil {
-		t.Fatal(err)
-	}
-	install := exec.CommandContext(t.Context(), "npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--fetch-retries", "5")
-	install.Dir = dir
-	if out, err := install.CombinedOutput(); err != nil {
-		t.Fatalf("npm ci: %v\n%s", err, out)
-	}
-	return dir
-}
-
 // drive runs the clients' tests.
 func drive(t *testing.T, server *servetest.Server, sb *crannog.Sandbox, dir string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "node", "--test", "--test-reporter=spec", "drive.test.mjs")
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "CRANNOG_URL="+server.URL, "CRANNOG_SANDBOX="+sb.ID(), "CRANNOG_TOKEN="+sb.Info().AccessToken,
+	nodeTests(t, dir, "CRANNOG_URL="+server.URL, "CRANNOG_SANDBOX="+sb.ID(), "CRANNOG_TOKEN="+sb.Info().AccessToken,
 		"CRANNOG_REACHED=https://"+npmRegistry+"/ms/latest", "CRANNOG_DENIED=https://"+npmRegistry+"/left-pad")
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Errorf("the clients: %v", err)
-	}
-	t.Logf("%s", out)
 }
 
 // measure logs what measure.mjs prints.

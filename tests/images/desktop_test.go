@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -24,7 +22,7 @@ func TestDesktopTemplate(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Node)
 	state := os.Getenv("CRANNOG_TEST_DESKTOP_STATE")
 	if state == "" {
-		state = buildDesktop(t)
+		state = buildWithMemory(t, "desktop", "--memory", "2g")
 	}
 	server := servetest.Start(t, program, state)
 	client := server.Client(t)
@@ -42,54 +40,10 @@ func TestDesktopTemplate(t *testing.T) {
 	servetest.NothingLeft(t, state, sb.ID())
 }
 
-// buildDesktop creates a Debian image and builds the recipe on it, and returns the state directory.
-func buildDesktop(t *testing.T) string {
-	t.Helper()
-	m := newMachine(t, 0)
-	data, err := json.Marshal(map[string]any{"policy": "v1", "network": map[string]any{"hosts": []any{
-		reading(t, mirror, 80, "/debian/**", "/debian-security/**"),
-	}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(m.policy, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, args := range [][]string{
-		{"image", "bootstrap", "-t", "debian:test", "--progress", "plain"},
-		{"template", "build", "-t", "desktop", "--build-arg", "BASE=debian:test", "--policy", m.policy, "--net", "policy", "--memory", "2g", "--progress", "plain", m.recipe(t, "desktop")},
-	} {
-		if out, err := m.run(t, "", args...); err != nil {
-			t.Fatalf("%s: %v\n%s", args, err, out)
-		}
-	}
-	out, err := m.run(t, "", "template", "inspect", "desktop")
-	if err != nil || !strings.Contains(strings.ReplaceAll(out, " ", ""), `"has_memory":true`) {
-		t.Fatalf("the template has no memory: %v\n%s", err, out)
-	}
-	return m.state()
-}
-
 // driveDesktop runs the tests of the SDK.
 func driveDesktop(t *testing.T, server *servetest.Server) {
 	t.Helper()
-	dir := filepath.Join(t.TempDir(), "desktop")
-	if err := os.CopyFS(dir, os.DirFS("desktop")); err != nil {
-		t.Fatal(err)
-	}
-	install := exec.CommandContext(t.Context(), "npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--fetch-retries", "5")
-	install.Dir = dir
-	if out, err := install.CombinedOutput(); err != nil {
-		t.Fatalf("npm ci: %v\n%s", err, out)
-	}
-	drive := exec.CommandContext(t.Context(), "node", "--test", "--test-reporter=spec", "drive.test.mjs")
-	drive.Dir = dir
-	drive.Env = append(os.Environ(), "E2B_API_URL="+server.URL, "E2B_SANDBOX_URL="+server.URL, "E2B_API_KEY="+server.Key)
-	out, err := drive.CombinedOutput()
-	if err != nil {
-		t.Errorf("the SDK: %v", err)
-	}
-	t.Logf("%s", out)
+	nodeTests(t, npmInstalled(t, "desktop"), "E2B_API_URL="+server.URL, "E2B_SANDBOX_URL="+server.URL, "E2B_API_KEY="+server.Key)
 }
 
 // testScreenOfCreate checks that a new sandbox has a screen that it did not start: no stream is

@@ -18,16 +18,25 @@ import (
 // lock, the reader has died, and the sandbox must be thawed.
 const readingName = "reading"
 
-// exclusively calls do with a running sandbox whose directory is locked. Freezing and reading the
-// files take this lock, in all processes.
-func (e *Engine) exclusively(ctx context.Context, id string, do func(b *instance) error) error {
+// running returns a sandbox that has not stopped.
+func (e *Engine) running(id string) (*instance, error) {
 	b, err := e.sandboxes.Find(id)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	b.watch()
 	if b.Over() {
-		return engine.HasStopped(id, nil)
+		return nil, engine.HasStopped(id, nil)
+	}
+	return b, nil
+}
+
+// exclusively calls do with a running sandbox whose directory is locked. Freezing and reading the
+// files take this lock, in all processes.
+func (e *Engine) exclusively(ctx context.Context, id string, do func(b *instance) error) error {
+	b, err := e.running(id)
+	if err != nil {
+		return err
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

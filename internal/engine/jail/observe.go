@@ -209,13 +209,9 @@ func (b *instance) resume() error {
 
 // Survey implements engine.Observer.
 func (e *Engine) survey(ctx context.Context, id string) error {
-	b, err := e.sandboxes.Find(id)
+	b, err := e.running(id)
 	if err != nil {
 		return err
-	}
-	b.watch()
-	if b.Over() {
-		return engine.HasStopped(id, nil)
 	}
 	o := b.observer.Load()
 	if o == nil {
