@@ -100,7 +100,7 @@ func testPolicyOfDesktop(t *testing.T, sb *crannog.Sandbox) {
 	if out, err := desktopShell(t, sb, dump+"/ms/latest 2>/dev/null"); err != nil || !strings.Contains(out, `"name": "ms"`) {
 		t.Errorf("a permitted page: %v, got %q, want the metadata of the package ms", err, out)
 	}
-	if out, err := desktopShell(t, sb, dump+"/left-pad 2>/dev/null"); err != nil || !strings.Contains(out, "denied") || strings.Contains(out, `"versions"`) {
+	if out, err := desktopShell(t, sb, dump+"/left-pad 2>/dev/null"); err != nil || !strings.Contains(out, "Crannog blocked this page") || !strings.Contains(out, "host:registry.npmjs.org") || strings.Contains(out, `"versions"`) {
 		t.Errorf("a denied page: %v, got %q, want the gateway's reason", err, out)
 	}
 }
