@@ -62,7 +62,10 @@ type textOutput struct {
 }
 
 // metricsText writes the figures in the Prometheus text format.
-func (h *queueHandlers) metricsText(ctx context.Context, _ sandbox.Principal, _ *struct{}) (*textOutput, error) {
+func (h *queueHandlers) metricsText(ctx context.Context, caller sandbox.Principal, _ *struct{}) (*textOutput, error) {
+	if err := caller.Check(); err != nil {
+		return nil, err
+	}
 	if h.figures == nil {
 		return nil, fault.New(fault.Unsupported, "no_metrics", "this server has no metrics")
 	}
